@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"provctl/inspect"
+	"provctl/internal/control"
+	"provctl/receipt"
+	"provctl/reconcile"
+)
+
+func admitCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "admit",
+		Usage:     "queues a node now, although it is held or stays out",
+		ArgsUsage: "NODE",
+		Description: "Ends a hold, lets a node back in that was given up or exhausted, and forgives what failed before. A blocked node is refused:\n" +
+			"its receipt needs a verdict first. Exit codes as for reconcile.",
+		Flags: []cli.Flag{stateDirFlag(), reasonFlag(), operatorFlag(), jsonFlag()},
+		Action: func(c *cli.Context) error {
+			dir, node, reason, err := admitRequest(c)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c)
+			defer stop()
+			j, err := reconcile.Admit(ctx, dir, string(node), c.String("operator"), reason)
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				return inspect.WriteJSON(c.App.Writer, j)
+			}
+			_, err = fmt.Fprintf(c.App.Writer, "node %s: job %s is %s\n", inspect.Printable(string(j.Node)), j.ID, j.Status)
+			return err
+		},
+	}
+}
+
+func admitRequest(c *cli.Context) (dir string, node receipt.NodeID, reason string, err error) {
+	if err := arguments(c, 1, 1, "NODE"); err != nil {
+		return "", "", "", err
+	}
+	if dir, err = stateDir(c); err != nil {
+		return "", "", "", err
+	}
+	reason = c.String("reason")
+	if err := control.CheckText("--reason", reason, control.MaxReason); err != nil {
+		return "", "", "", usagef("%w", err)
+	}
+	if o := c.String("operator"); o != "" {
+		if err := control.CheckText("--operator", o, control.MaxOperator); err != nil {
+			return "", "", "", usagef("%w", err)
+		}
+	}
+	node, err = receipt.ParseNodeID(c.Args().First())
+	if err != nil {
+		return "", "", "", usagef("%w", err)
+	}
+	return dir, node, reason, nil
+}

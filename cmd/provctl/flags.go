@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"provctl/inspect"
+)
+
+// Flags that several commands share.
+func stateDirFlag() cli.Flag {
+	return &cli.StringFlag{Name: "state-dir", Usage: "the worker's state directory `DIR`", Required: true}
+}
+
+func reasonFlag() cli.Flag {
+	return &cli.StringFlag{Name: "reason", Usage: "why, for the record: `TEXT` of one line", Required: true}
+}
+
+func operatorFlag() cli.Flag {
+	return &cli.StringFlag{Name: "operator", Usage: "`NAME` to record beside that of the user who runs this, where people share one"}
+}
+
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print JSON instead of text"}
+}
+
+// checkRequired takes the check for required flags over from the parser, which would print the help to stdout first. An empty
+// value counts as none.
+func checkRequired(cmd *cli.Command) {
+	var names []string
+	for _, f := range cmd.Flags {
+		if s, ok := f.(*cli.StringFlag); ok && s.Required {
+			s.Required = false
+			names = append(names, s.Name)
+		}
+	}
+	action := cmd.Action
+	cmd.Action = func(c *cli.Context) error {
+		for _, n := range names {
+			if c.String(n) == "" {
+				return usagef("--%s is missing; 'provctl %s --help' shows what it is", n, cmd.Name)
+			}
+		}
+		return action(c)
+	}
+}
+
+// stateDir is the state directory as an absolute path, so that the commands shown work from anywhere.
+func stateDir(c *cli.Context) (string, error) {
+	dir := c.String("state-dir")
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("state directory %q: %w; give it as an absolute path", dir, err)
+	}
+	return abs, nil
+}
+
+// noArguments refuses any.
+func noArguments(c *cli.Context) error { return arguments(c, 0, 0, "") }
+
+// arguments checks how many there are: at least and at most.
+func arguments(c *cli.Context, least, most int, what string) error {
+	switch n := c.NArg(); {
+	case n < least:
+		return usagef("%s is missing; 'provctl %s --help' shows the usage", what, c.Command.Name)
+	case n > most:
+		return usagef("unexpected argument %q; 'provctl %s --help' shows the usage", c.Args().Get(most), c.Command.Name)
+	}
+	return nil
+}
+
+// interruptible ends with the first SIGINT or SIGTERM. What is being committed then is still committed.
+func interruptible(c *cli.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
+}
+
+// style is how text looks on the given writer: folded and coloured on a terminal alone.
+func style(w io.Writer) inspect.Style {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return inspect.Style{}
+	}
+	s := inspect.Style{Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+		s.Width = width
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		s.Width = n
+	}
+	return s
+}

@@ -1,0 +1,145 @@
+// Command provctl provisions Choria nodes with a receipt before every effect, and shows and resolves what cannot be proved.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"provctl/inspect"
+)
+
+// commands lists every command; each file of this package makes one.
+var commands = []func() *cli.Command{
+	initCommand,
+	runCommand,
+	demoCommand,
+	inspectCommand,
+	reconcileCommand,
+	admitCommand,
+	versionCommand,
+	verifyCommand,
+	nodeCommand,
+}
+
+func main() {
+	// With a handler a closed pipe is an error of the write, not the end of the process; unlike when ignored, children do not
+	// inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// Main runs one command line and returns its exit code. Errors go to stderr, in one line each, with nothing in them that a
+// terminal obeys.
+func Main(args []string, stdout, stderr io.Writer) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			say(stderr, fmt.Errorf("internal error: %v; please report this with what follows\n%s", p, debug.Stack()))
+			code = exitError
+		}
+	}()
+	app := newApp(stdout, stderr)
+	err := app.RunContext(context.Background(), append([]string{app.Name}, interleave(app, args)...))
+	if !errors.Is(err, errBlocked) {
+		say(stderr, err)
+	}
+	return exitCode(err)
+}
+
+func say(w io.Writer, err error) {
+	if err == nil || quiet(err) {
+		return
+	}
+	for line := range strings.Lines("provctl: " + err.Error() + "\n") {
+		fmt.Fprintln(w, inspect.Printable(strings.TrimSuffix(line, "\n")))
+	}
+}
+
+func newApp(stdout, stderr io.Writer) *cli.App {
+	app := &cli.App{
+		Name:           "provctl",
+		Usage:          "provisions Choria nodes, with a receipt before every effect",
+		Writer:         stdout,
+		ErrWriter:      stderr,
+		HideVersion:    true,
+		OnUsageError:   onUsageError,
+		ExitErrHandler: func(*cli.Context, error) {}, // the exit code is Main's to say
+		Action: func(c *cli.Context) error {
+			if name := c.Args().First(); name != "" {
+				return usagef("unknown command %q; 'provctl --help' lists them", name)
+			}
+			c.App.Writer = c.App.ErrWriter
+			_ = cli.ShowAppHelp(c)
+			return usagef("a command is missing")
+		},
+	}
+	for _, command := range commands {
+		cmd := command()
+		cmd.OnUsageError = onUsageError
+		cmd.HideHelpCommand = true
+		checkRequired(cmd)
+		app.Commands = append(app.Commands, cmd)
+	}
+	return app
+}
+
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	where := "provctl"
+	if c.Command != nil && c.Command.Name != "" && c.Command.Name != where {
+		where += " " + c.Command.Name
+	}
+	return usagef("%w; '%s --help' shows what there is", err, where)
+}
+
+// interleave moves a command's flags before its arguments, so that both orders of typing work; the parser stops at the first
+// argument. What follows "--" stays as it is.
+func interleave(app *cli.App, args []string) []string {
+	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	if at < 0 {
+		return args
+	}
+	cmd := app.Command(args[at])
+	if cmd == nil || cmd.SkipFlagParsing {
+		return args
+	}
+	var flags, rest []string
+	for i := at + 1; i < len(args); i++ {
+		a := args[i]
+		if a == "--" {
+			rest = append(rest, args[i+1:]...)
+			break
+		}
+		if !strings.HasPrefix(a, "-") || a == "-" {
+			rest = append(rest, a)
+			continue
+		}
+		flags = append(flags, a)
+		if takesValue(cmd, a) {
+			if i++; i == len(args) {
+				return slices.Concat(args[:at+1], flags) // the parser says that a value is missing
+			}
+			flags = append(flags, args[i])
+		}
+	}
+	return slices.Concat(args[:at+1], flags, []string{"--"}, rest)
+}
+
+func takesValue(cmd *cli.Command, arg string) bool {
+	name := strings.TrimLeft(arg, "-")
+	for _, f := range cmd.Flags {
+		if slices.Contains(f.Names(), name) {
+			_, isBool := f.(*cli.BoolFlag)
+			return !isBool
+		}
+	}
+	return false
+}

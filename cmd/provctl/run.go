@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	gochoria "github.com/choria-io/go-choria/choria"
+	"github.com/urfave/cli/v2"
+
+	"provctl/fence"
+	"provctl/internal/choria"
+	"provctl/internal/config"
+	"provctl/internal/control"
+	"provctl/journal"
+	"provctl/receipt"
+	"provctl/worker"
+)
+
+// holdAfterPass is how long a node is left alone after a pass, as in the existing provisioner: it may be in its restart splay.
+const holdAfterPass = time.Minute
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "provision nodes until told to stop",
+		UsageText: "provctl run --config FILE [--choria-config FILE]",
+		Description: "Takes the lock on the state directory, settles what an earlier run left, then provisions. SIGTERM stops it in order:\n" +
+			"no new work, effects in flight end or are recorded as unknown after stop_timeout.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "config", Usage: "the worker's `FILE` of settings (YAML)", Required: true},
+			&cli.StringFlag{Name: "choria-config", Usage: "Choria client configuration `FILE`", Value: defaultChoriaConfig()},
+			&cli.StringFlag{Name: "pid", Usage: "write the process id to `FILE`"},
+			&cli.BoolFlag{Name: "debug", Usage: "log in detail"},
+		},
+		Action: func(c *cli.Context) error {
+			if err := noArguments(c); err != nil {
+				return err
+			}
+			return run(c.Context, c.String("config"), c.String("choria-config"), c.String("pid"), c.Bool("debug"))
+		},
+	}
+}
+
+// defaultChoriaConfig is what the existing provisioner takes when nothing is said.
+func defaultChoriaConfig() string { return gochoria.UserConfig() }
+
+func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bool) error {
+	cfg, warnings, err := config.Load(configFile)
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, "warning: "+w.String())
+	}
+	if err != nil {
+		return err
+	}
+	level := cfg.Loglevel
+	if debug {
+		level = slog.LevelDebug
+	}
+	log, closeLog, err := newLog(cfg.Logfile, level)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	slog.SetDefault(log)
+	if pidFile != "" {
+		if err := os.WriteFile(pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+			return fmt.Errorf("write the pid file: %w", err)
+		}
+	}
+	ctx, stop := stopOnSignal(ctx, log)
+	defer stop()
+	return runLocked(ctx, cfg, choriaConfig, log)
+}
+
+// stopOnSignal ends the context at the first SIGTERM or SIGINT. Further ones are noted and change nothing: stopping already
+// does the least that loses nothing.
+func stopOnSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		for s := range signals {
+			if ctx.Err() == nil {
+				log.Info("stopping", "signal", s.String())
+			} else {
+				log.Info("already stopping", "signal", s.String())
+			}
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		cancel()
+	}
+}
+
+// runLocked is everything between taking the lock and releasing it.
+func runLocked(ctx context.Context, cfg *config.Config, choriaConfig string, log *slog.Logger) error {
+	credentials, err := newIdentities(cfg)
+	if err != nil {
+		return err
+	}
+	lock, err := fence.Acquire(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Release() }()
+	j, err := journal.Open(cfg.StateDir, journal.Options{Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = j.Close() }()
+
+	var w *worker.Worker
+	engine, err := choria.New(choria.Options{
+		ConfigFile: choriaConfig, Password: cfg.BrokerProvisioningPassword.Reveal(), Insecure: cfg.ChoriaInsecure,
+		TTL: cfg.EffectTTL, Skew: cfg.ClockSkew, Log: log, Now: time.Now,
+		OnLate: func(l choria.LateReply) {
+			w.OnLate(worker.Late{Request: l.Request, Node: l.Node, Reply: l.Reply, Second: l.Second, At: l.At})
+		},
+		OnEvent:     func(e choria.Event) { w.OnEvent(worker.Happening{Node: e.Node, Seen: e.Seen, At: e.At}) },
+		OnReconnect: func() { w.OnReconnect() },
+	})
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+
+	epoch, err := j.RaiseEpoch()
+	if err != nil {
+		return err
+	}
+	engine.SetEpoch(epoch)
+	recovery, err := j.Recover(context.WithoutCancel(ctx), journal.RecoverPolicy{
+		MaxRequeues: cfg.MaxRequeues, StaleAfter: 2 * cfg.Interval, Hold: holdAfterPass,
+	})
+	if err != nil {
+		return err
+	}
+	logRecovery(log, recovery)
+
+	w = worker.New(worker.Options{
+		Journal: j, Advisor: advisor{cfg, log}, Credentials: credentials, Token: cfg.Token.Reveal(),
+		Lanes: cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
+		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
+		Component: cfg.LifecycleComponent, Version: version, Epoch: epoch, Now: time.Now, Log: log,
+	})
+	stopControl, err := control.Serve(ctx, cfg.StateDir, w, log)
+	if err != nil {
+		return err
+	}
+	defer stopControl()
+	guard := fence.New(fence.Checks{
+		Lock: lock, Journal: j.Current, Revoked: j.Revoked, Now: time.Now, Epoch: epoch,
+		MinLeft: cfg.ClockSkew + minTTL(cfg.EffectTTL),
+	})
+	log.Info("starting", "version", version, "state_dir", cfg.StateDir, "epoch", epoch, "lanes", cfg.Workers)
+	if err := w.Run(ctx, network{engine, guard, cfg.Token.Reveal()}); err != nil {
+		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)
+	}
+	log.Info("stopped", "epoch", epoch)
+	return nil
+}
+
+// minTTL is how much of a request's TTL must be left at its publish: a second, or a quarter of a short one.
+func minTTL(ttl time.Duration) time.Duration { return min(time.Second, ttl/4) }
+
+func logRecovery(log *slog.Logger, recovery journal.Recovery) {
+	for _, item := range recovery.Items {
+		args := []any{"did", item.Did.String(), "node", item.Job.Node, "job", item.Job.ID, "why", item.Why}
+		if r := item.Receipt; r != nil {
+			args = append(args, "receipt", r.ID, "request", r.Request, "action", r.Action, "hint", "provctl inspect "+string(r.ID))
+		}
+		log.Warn("recovered from an interrupted run", args...)
+	}
+}
+
+// verifyInChild checks the journal in a process of its own, since a short or damaged file can kill whoever maps it.
+func verifyInChild(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// The parent-death signal is bound to the thread that forks.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command(self, verifyCommandName, path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said strings.Builder
+	cmd.Stderr = &limited{to: &said, left: 4096}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
+		text := strings.TrimSpace(said.String())
+		if !exit.Exited() {
+			text = fmt.Sprintf("the check died of it (%s)", exit)
+		}
+		return fmt.Errorf("%w: %s: %s", receipt.ErrDamaged, path, text)
+	default:
+		return fmt.Errorf("check the journal: %w", err)
+	}
+}
+
+const verifyCommandName = "verify-journal"
+
+func verifyCommand() *cli.Command {
+	return &cli.Command{
+		Name: verifyCommandName, Hidden: true, Usage: "check a journal file; the worker runs this at start",
+		Action: func(c *cli.Context) error { return journal.Verify(c.Args().First()) },
+	}
+}
+
+// limited keeps the first bytes and swallows the rest.
+type limited struct {
+	to   *strings.Builder
+	left int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	keep := min(len(b), l.left)
+	l.to.Write(b[:keep])
+	l.left -= keep
+	return len(b), nil
+}

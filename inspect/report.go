@@ -1,0 +1,110 @@
+package inspect
+
+import (
+	"time"
+
+	"provctl/internal/control"
+	"provctl/receipt"
+)
+
+// Schema names the report's form. It changes when a field changes its meaning or goes; new fields do not change it.
+// The form is documented in docs/inspect-schema.json.
+const Schema = "provctl.inspect/1"
+
+// Report is what inspect shows: one consistent moment. All times are UTC.
+type Report struct {
+	Schema  string        `json:"schema"`
+	Taken   time.Time     `json:"taken"`
+	Source  Source        `json:"source"`
+	Worker  *control.Live `json:"worker"` // null without a worker
+	Journal Journal       `json:"journal"`
+	Counts  Counts        `json:"counts"`
+	Blocked int           `json:"blocked"` // items that need somebody, before any filter
+	Items   []Item        `json:"items"`   // open receipts, oldest first
+	Nodes   []Node        `json:"nodes"`   // held or out, by name
+	Jobs    []Job         `json:"jobs,omitempty"`
+}
+
+// Journal says which journal was read.
+type Journal struct {
+	ID      string        `json:"id"`
+	Format  int           `json:"format"`
+	Epoch   receipt.Epoch `json:"epoch"`
+	Seq     receipt.Seq   `json:"seq"`
+	Created time.Time     `json:"created"`
+	Path    string        `json:"path"`
+}
+
+// Counts are over everything that the journal keeps, history included. Every status and result is present, zeros too.
+type Counts struct {
+	Jobs     map[string]int `json:"jobs"`
+	Results  map[string]int `json:"results"`
+	Receipts map[string]int `json:"receipts"`
+}
+
+// Item is one open receipt.
+type Item struct {
+	Receipt     receipt.ReceiptID   `json:"receipt"`
+	Version     receipt.Seq         `json:"version"` // what --seen wants
+	Node        receipt.NodeID      `json:"node"`
+	Action      receipt.Action      `json:"action"`
+	Status      receipt.Status      `json:"status"`  // unknown or pending
+	Blocked     bool                `json:"blocked"` // it is unknown: nothing but evidence or a verdict ends it
+	Since       time.Time           `json:"since"`   // when the request was made
+	AgeSeconds  int64               `json:"age_seconds"`
+	Why         string              `json:"why"`
+	Job         receipt.JobID       `json:"job"`
+	Claim       int                 `json:"claim"`
+	Epoch       receipt.Epoch       `json:"epoch"`
+	Request     receipt.RequestID   `json:"request"`
+	Horizon     time.Time           `json:"horizon"`
+	HorizonLeft int64               `json:"horizon_left_seconds"` // seconds until a verdict is taken; 0: now
+	Incarnation receipt.Incarnation `json:"incarnation"`
+	Evidence    []Evidence          `json:"evidence"`
+	Proposed    *Proposal           `json:"proposed"`             // null: no rule concludes anything
+	FirstLine   string              `json:"first_line,omitempty"` // how the node's configuration file begins if a configure was applied
+	Look        []string            `json:"look"`
+	Commands    []Command           `json:"commands"`
+}
+
+// Evidence is one observation in words.
+type Evidence struct {
+	Kind   receipt.EvidenceKind `json:"kind"`
+	Source string               `json:"source"`
+	At     time.Time            `json:"at"`
+	Text   string               `json:"text"`
+}
+
+// Proposal is what a proof rule concludes, as advice.
+type Proposal struct {
+	Verdict receipt.Verdict `json:"verdict"`
+	Rule    string          `json:"rule"`
+	Why     string          `json:"why"`
+}
+
+// Command is something to type, and what it brings about.
+type Command struct {
+	Verdict receipt.Verdict `json:"verdict"`
+	Run     string          `json:"run"`
+	Then    string          `json:"then"`
+}
+
+// Node is one that is not taken at present.
+type Node struct {
+	Node   receipt.NodeID `json:"node"`
+	State  string         `json:"state"` // held or out
+	Until  time.Time      `json:"until,omitzero"`
+	Why    string         `json:"why"`
+	Result receipt.Result `json:"result,omitzero"` // out: why it stays out
+	Run    string         `json:"run"`             // takes it at once
+}
+
+// Job is active work; only in a filtered report.
+type Job struct {
+	Job      receipt.JobID     `json:"job"`
+	Node     receipt.NodeID    `json:"node"`
+	Status   receipt.JobStatus `json:"status"`
+	Admitted time.Time         `json:"admitted"`
+	Claims   int               `json:"claims"`
+	Why      string            `json:"why"`
+}

@@ -1,0 +1,212 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"provctl/internal/control"
+	"provctl/receipt"
+)
+
+// Style says for what the text is made.
+type Style struct {
+	Width  int  // columns of the terminal; 0: no limit
+	Colour bool // only on a terminal
+	Detail bool // show every item whole, however many
+}
+
+// detailed is up to how many blocked items are shown whole without being asked for.
+const detailed = 3
+
+// WriteText writes the report for people. Nothing from a node or a helper reaches w unescaped.
+func WriteText(w io.Writer, r Report, s Style) error {
+	p := &printer{style: s}
+	p.head(r)
+	blocked, flight := split(r.Items)
+	p.items("BLOCKED", blocked, r)
+	title := "IN FLIGHT"
+	if r.Worker == nil {
+		title = "LEFT OPEN by a worker that ended; the next start settles or blocks these"
+	}
+	p.items(title, flight, r)
+	if s.Detail || len(blocked) <= detailed {
+		for _, i := range blocked {
+			p.detail(i)
+		}
+	} else {
+		p.line("\nWhat to look at and what to type: provctl inspect RECEIPT")
+	}
+	if s.Detail {
+		for _, i := range flight {
+			p.detail(i)
+		}
+		p.jobs(r.Jobs)
+	}
+	p.nodes(r.Nodes, r.Taken)
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+func split(items []Item) (blocked, flight []Item) {
+	for _, i := range items {
+		if i.Blocked {
+			blocked = append(blocked, i)
+		} else {
+			flight = append(flight, i)
+		}
+	}
+	return blocked, flight
+}
+
+type printer struct {
+	b     strings.Builder
+	style Style
+}
+
+func (p *printer) line(s string) { p.b.WriteString(s + "\n") }
+
+func (p *printer) red(s string) string {
+	if !p.style.Colour {
+		return s
+	}
+	return "\x1b[1;31m" + s + "\x1b[0m"
+}
+
+// field writes "label  text", the text wrapped and indented under itself.
+func (p *printer) field(indent, label, text string) {
+	lead := fmt.Sprintf("%s%-10s", indent, label)
+	for _, l := range wrap(Printable(text), p.style.Width-len(lead)) {
+		p.line(strings.TrimRight(lead+l, " "))
+		lead = strings.Repeat(" ", len(lead))
+	}
+}
+
+func (p *printer) head(r Report) {
+	p.worker(r)
+	p.field("", "journal", fmt.Sprintf("%s, epoch %d, sequence %d, at %s", r.Journal.ID, r.Journal.Epoch, r.Journal.Seq, r.Journal.Path))
+	jobs := counts(r.Counts.Jobs, receipt.JobStatuses())
+	if ended := counts(r.Counts.Results, receipt.Results()); ended != "none" {
+		jobs += " (" + ended + ")"
+	}
+	p.field("", "jobs", jobs)
+	p.field("", "receipts", counts(r.Counts.Receipts, receipt.Statuses()))
+	if r.Blocked == 0 {
+		p.field("", "blocked", "nothing")
+		return
+	}
+	p.line(fmt.Sprintf("%-10s%s", "blocked", p.red(fmt.Sprintf("%d, oldest first below", r.Blocked))))
+}
+
+func (p *printer) worker(r Report) {
+	w := r.Worker
+	if w == nil {
+		p.field("", "worker", "none runs; this is what the journal says")
+		return
+	}
+	conn := "connected to the broker"
+	if !w.Connected {
+		conn = "not connected to the broker"
+	}
+	p.field("", "worker", fmt.Sprintf("%s, pid %d, epoch %d, since %s, %s; %d of %d lanes at work, %d waiting for a reply or a horizon, %d queued",
+		w.State, w.PID, w.Epoch, stamp(w.Started), conn, w.Busy, w.Lanes, w.Parked, w.Queue))
+	if w.Gate != "" {
+		p.field("", "", "takes no new work: "+w.Gate)
+	} else if w.State != control.Running {
+		p.field("", "", "takes no new work yet")
+	}
+}
+
+// counts lists what is not zero, in the order of the statuses.
+func counts[T fmt.Stringer](of map[string]int, all []T) string {
+	var out []string
+	for _, v := range all {
+		if n := of[v.String()]; n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", n, v))
+		}
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
+}
+
+func (p *printer) detail(i Item) {
+	p.line("")
+	title := fmt.Sprintf("%s  %s on %s: %s", i.Receipt, i.Action, Printable(string(i.Node)), i.Status)
+	if i.Blocked {
+		title = p.red(title)
+	}
+	p.line(title)
+	p.field("  ", "why", i.Why)
+	p.field("  ", "request", fmt.Sprintf("%s, made %s (%s ago)", i.Request, stamp(i.Since), age(i.AgeSeconds)))
+	horizon := "passed " + stamp(i.Horizon)
+	if i.HorizonLeft > 0 {
+		horizon = fmt.Sprintf("%s, %s left: no verdict is taken before", stamp(i.Horizon), age(i.HorizonLeft))
+	}
+	p.field("  ", "horizon", horizon)
+	p.field("  ", "process", fmt.Sprintf("%s when it was sent", i.Incarnation))
+	if len(i.Evidence) == 0 {
+		p.field("  ", "evidence", "none so far")
+	}
+	for n, e := range i.Evidence {
+		p.field("  ", first(n, "evidence"), fmt.Sprintf("%s %s: %s", stamp(e.At), e.Source, e.Text))
+	}
+	if i.Proposed != nil {
+		p.field("  ", "proposed", fmt.Sprintf("%s, by rule %s: %s", i.Proposed.Verdict, i.Proposed.Rule, i.Proposed.Why))
+	}
+	for n, l := range i.Look {
+		p.field("  ", first(n, "look at"), l)
+	}
+	p.commands(i.Commands)
+}
+
+// commands are never wrapped: they are there to be copied.
+func (p *printer) commands(cs []Command) {
+	for n, c := range cs {
+		p.line(fmt.Sprintf("  %-10s%s", first(n, "type"), Printable(c.Run)))
+		p.field("  ", "", "(then "+c.Then+")")
+	}
+}
+
+func first(n int, label string) string {
+	if n == 0 {
+		return label
+	}
+	return ""
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// age prints seconds as people say them, in at most two units.
+func age(seconds int64) string {
+	units := []struct {
+		n    int64
+		name string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	i := slices.IndexFunc(units, func(u struct {
+		n    int64
+		name string
+	},
+	) bool {
+		return seconds >= u.n
+	})
+	if i < 0 {
+		return "0s"
+	}
+	out := fmt.Sprintf("%d%s", seconds/units[i].n, units[i].name)
+	if rest := seconds % units[i].n; i+1 < len(units) && rest/units[i+1].n > 0 {
+		out += fmt.Sprintf("%d%s", rest/units[i+1].n, units[i+1].name)
+	}
+	return out
+}
+
+// WriteItem writes a single receipt in full.
+func WriteItem(w io.Writer, i Item, s Style) error {
+	p := &printer{style: s}
+	p.detail(i)
+	_, err := io.WriteString(w, strings.TrimPrefix(p.b.String(), "\n"))
+	return err
+}

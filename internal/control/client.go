@@ -1,0 +1,204 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+// DefaultPatience is how long a client waits for an answer.
+const DefaultPatience = 5 * time.Second
+
+// probePatience is longer: a probe asks the node and the broker.
+const probePatience = time.Minute
+
+// Client speaks to the worker of one state directory. It may be used by several goroutines.
+type Client struct {
+	// Patience is how long one call waits before the worker counts as hung; Dial sets DefaultPatience.
+	Patience time.Duration
+
+	dir  string
+	pid  atomic.Int64
+	http *http.Client
+}
+
+// Dial finds out whether a worker serves the state directory. It sends nothing yet. ErrNoWorker: nobody does; ErrHung: the
+// worker does not even take the connection; ErrDenied: it is another user's.
+func Dial(dir string) (*Client, error) { return DialPatience(dir, DefaultPatience) }
+
+// DialPatience is Dial with another patience.
+func DialPatience(dir string, patience time.Duration) (*Client, error) {
+	c := &Client{Patience: patience, dir: dir}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return c.connect(ctx) },
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 8 << 10,
+	}}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	_ = conn.Close()
+	return c, nil
+}
+
+// PID is the worker's process, 0 if it is not known.
+func (c *Client) PID() int { return int(c.pid.Load()) }
+
+// Live asks the worker how it is.
+func (c *Client) Live(ctx context.Context) (Live, error) {
+	return ask[Live](ctx, c, http.MethodGet, "live", c.Patience, nil)
+}
+
+// Snapshot asks for what the journal holds.
+func (c *Client) Snapshot(ctx context.Context) (journal.Snapshot, error) {
+	return ask[journal.Snapshot](ctx, c, http.MethodGet, "snapshot", 3*c.Patience, nil)
+}
+
+// Decide records a verdict. Its By is ignored: the worker records this process's user, with operator as a claim beside it.
+// After ErrHung it is not known whether the verdict was recorded; giving it again on the same version is safe.
+func (c *Client) Decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error) {
+	in := decideRequest{Receipt: d.Receipt, Seen: d.Seen, Verdict: d.Verdict, Reason: d.Reason, Operator: operator}
+	return ask[receipt.Receipt](ctx, c, http.MethodPost, "decide", c.Patience, in)
+}
+
+// AdmitByHand queues a node. Who asks is recorded as for Decide.
+func (c *Client) AdmitByHand(ctx context.Context, node receipt.NodeID, operator, reason string) (receipt.Job, error) {
+	return ask[receipt.Job](ctx, c, http.MethodPost, "admit", c.Patience, admitRequest{Node: node, Reason: reason, Operator: operator})
+}
+
+// Probe makes the worker gather evidence about a receipt now.
+func (c *Client) Probe(ctx context.Context, r receipt.ReceiptID) (receipt.Receipt, error) {
+	return ask[receipt.Receipt](ctx, c, http.MethodPost, "probe", max(c.Patience, probePatience), probeRequest{Receipt: r})
+}
+
+func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+	addr, release, err := address(c.dir, SocketName)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", addr)
+	if err != nil {
+		return nil, err
+	}
+	if _, pid, err := peer(conn); err == nil {
+		c.pid.Store(int64(pid))
+	}
+	return conn, nil
+}
+
+func ask[T any](ctx context.Context, c *Client, method, what string, patience time.Duration, in any) (T, error) {
+	var zero T
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, &HungError{Path: SocketPath(c.dir), After: patience})
+	defer cancel()
+	status, body, err := c.exchange(waiting, method, what, in)
+	if err != nil {
+		return zero, c.explain(waiting, err)
+	}
+	if status != http.StatusOK {
+		var e wireError
+		if err := json.Unmarshal(body, &e); err != nil || e.Code == "" {
+			return zero, fmt.Errorf("worker at %s: %w: status %d; use the provctl of the worker's version", SocketPath(c.dir), ErrProtocol, status)
+		}
+		return zero, e.fromWire()
+	}
+	var out T
+	if err := json.Unmarshal(body, &out); err != nil {
+		return zero, fmt.Errorf("answer of the worker at %s: %w: %w; use the provctl of the worker's version", SocketPath(c.dir), ErrProtocol, err)
+	}
+	return out, nil
+}
+
+func (c *Client) exchange(ctx context.Context, method, what string, in any) (int, []byte, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(b) > maxRequest {
+			return 0, nil, fmt.Errorf("request: %w: %d bytes, at most %d", ErrTooLarge, len(b), maxRequest)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://worker/v1/"+what, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	out, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
+	if err == nil && len(out) > maxResponse {
+		err = fmt.Errorf("answer of the worker: %w: more than %d bytes", ErrTooLarge, maxResponse)
+	}
+	return res.StatusCode, out, err
+}
+
+// explain turns what the network said into what it means for the operator.
+func (c *Client) explain(ctx context.Context, err error) error {
+	path := SocketPath(c.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s: %w", path, ErrNoWorker)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: %w: use the worker's user or root", path, ErrDenied)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EAGAIN):
+		hung := &HungError{Path: path, After: c.Patience, PID: c.holder()}
+		if cause := (*HungError)(nil); errors.As(context.Cause(ctx), &cause) {
+			hung.After = cause.After
+		}
+		return hung
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, ErrTooLarge):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("worker at %s: it ended before it had answered: %w; run this again", path, ErrUnavailable)
+	}
+	return fmt.Errorf("worker at %s: %w", path, err)
+}
+
+// holder is the worker's pid: from the kernel if a connection was made, else from the lock file, which names its holder.
+func (c *Client) holder() int {
+	if pid := c.PID(); pid > 0 {
+		return pid
+	}
+	f, err := os.OpenFile(filepath.Join(c.dir, "worker.lock"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
+}

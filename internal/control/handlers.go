@@ -1,0 +1,176 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime/debug"
+
+	"github.com/go-json-experiment/json"
+
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+type server struct {
+	w         Worker
+	log       *slog.Logger
+	slots     chan struct{} // bounds what is served at once
+	snapshots chan struct{} // a snapshot is large: one at a time
+}
+
+// call does one request: uid is the caller's user id.
+type call func(r *http.Request, uid int) (any, error)
+
+func (s *server) routes() http.Handler {
+	m := http.NewServeMux()
+	m.Handle("GET /v1/live", s.handle(func(*http.Request, int) (any, error) { return s.w.Live(), nil }))
+	m.Handle("GET /v1/snapshot", s.handle(s.snapshot))
+	m.Handle("POST /v1/decide", s.handle(s.decide))
+	m.Handle("POST /v1/admit", s.handle(s.admit))
+	m.Handle("POST /v1/probe", s.handle(s.probe))
+	m.Handle("/", s.handle(func(r *http.Request, _ int) (any, error) {
+		return nil, fmt.Errorf("%w: this worker does not know %s %.80q; use the provctl of the worker's version", ErrProtocol, r.Method, r.URL.Path)
+	}))
+	return m
+}
+
+// handle checks the caller, bounds the load, and turns a panic into an error answer.
+func (s *server) handle(do call) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		default:
+			s.answer(w, nil, fmt.Errorf("%w: it serves %d requests already; try again in a moment", ErrUnavailable, maxAtOnce))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		uid, err := allowed(r.Context())
+		if err != nil {
+			s.answer(w, nil, err)
+			return
+		}
+		out, err := s.guarded(do, r, uid)
+		s.answer(w, out, err)
+	})
+}
+
+func (s *server) guarded(do call, r *http.Request, uid int) (out any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("a control request failed inside the worker: please report this", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			out, err = nil, fmt.Errorf("internal error in %s; see the worker's log", r.URL.Path)
+		}
+	}()
+	return do(r, uid)
+}
+
+// allowed: the socket's mode keeps others out already; this holds even if somebody widened it.
+func allowed(ctx context.Context) (int, error) {
+	p, ok := ctx.Value(peerKey{}).(peerInfo)
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%w: the caller is not known", ErrDenied)
+	case p.err != nil:
+		return 0, fmt.Errorf("%w: the caller is not known: %w", ErrDenied, p.err)
+	case p.uid != 0 && p.uid != os.Geteuid():
+		return 0, fmt.Errorf("%w: user id %d may not command this worker; use the worker's user or root", ErrDenied, p.uid)
+	}
+	return p.uid, nil
+}
+
+func (s *server) snapshot(r *http.Request, _ int) (any, error) {
+	select {
+	case s.snapshots <- struct{}{}:
+		defer func() { <-s.snapshots }()
+		return s.w.Snapshot()
+	case <-r.Context().Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, r.Context().Err())
+	}
+}
+
+func (s *server) decide(r *http.Request, uid int) (any, error) {
+	var in decideRequest
+	if err := read(r, &in); err != nil {
+		return nil, err
+	}
+	if err := CheckText("reason", in.Reason, MaxReason); err != nil {
+		return nil, err
+	}
+	by, err := NameOf(uid, in.Operator)
+	if err != nil {
+		return nil, err
+	}
+	d := journal.Decision{Receipt: in.Receipt, Seen: in.Seen, Verdict: in.Verdict, By: by, Reason: in.Reason}
+	out, err := s.w.Decide(r.Context(), d)
+	if err != nil { // the worker logs the others
+		s.log.Info("verdict refused", "receipt", in.Receipt, "verdict", in.Verdict.String(), "seen", in.Seen, "by", by, "err", err)
+	}
+	return out, err
+}
+
+func (s *server) admit(r *http.Request, uid int) (any, error) {
+	var in admitRequest
+	if err := read(r, &in); err != nil {
+		return nil, err
+	}
+	node, err := receipt.ParseNodeID(string(in.Node))
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckText("reason", in.Reason, MaxReason); err != nil {
+		return nil, err
+	}
+	by, err := NameOf(uid, in.Operator)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.w.AdmitByHand(r.Context(), node, by, in.Reason)
+	if err != nil {
+		s.log.Info("admission by hand refused", "node", node, "by", by, "err", err)
+	}
+	return out, err
+}
+
+func (s *server) probe(r *http.Request, _ int) (any, error) {
+	var in probeRequest
+	if err := read(r, &in); err != nil {
+		return nil, err
+	}
+	return s.w.Probe(r.Context(), in.Receipt)
+}
+
+// read decodes a request strictly: unknown, duplicate or mistyped fields are errors, and nothing may follow.
+func read(r *http.Request, v any) error {
+	err := json.UnmarshalRead(r.Body, v, json.RejectUnknownMembers(true))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return fmt.Errorf("request: %w: more than %d bytes", ErrTooLarge, maxRequest)
+	case err != nil:
+		return fmt.Errorf("request: %w: %w", ErrProtocol, err)
+	}
+	return nil
+}
+
+func (s *server) answer(w http.ResponseWriter, out any, err error) {
+	status := http.StatusOK
+	if err != nil {
+		var e wireError
+		e, status = toWire(err)
+		out = e
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		s.log.Error("a control answer could not be encoded", "err", err)
+		status = http.StatusInternalServerError
+		body = []byte(`{"code":"error","message":"the answer could not be encoded; see the worker's log"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the caller may have gone; it asks again
+}

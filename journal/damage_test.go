@@ -1,0 +1,322 @@
+package journal_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"provctl/journal"
+	"provctl/journal/journaltest"
+	"provctl/receipt"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sample is a closed journal with some of everything in it.
+type sample struct {
+	dir        string
+	db, marker []byte
+	snapshot   journal.Snapshot
+}
+
+func newSample(t testing.TB) sample {
+	t.Helper()
+	dir := t.TempDir()
+	var j *journal.Journal
+	f := factory()
+	create := f.Create
+	f.Create = func(string) error { return create(dir) }
+	f.Open = func(_ string, o journal.Options) (journaltest.Store, error) {
+		var err error
+		j, err = journal.Open(dir, o)
+		return j, err
+	}
+	f.Verify = func(string) error { return journal.Verify(filepath.Join(dir, "journal.db")) }
+	b := journaltest.NewBench(t, f)
+	for i := range 40 {
+		b.Admit(receipt.NodeID(fmt.Sprintf("waits-%d", i)), journal.Admitted)
+	}
+	for i := range 10 {
+		job := b.Claimed(receipt.NodeID(fmt.Sprintf("done-%d", i)))
+		b.Done(job.ID, receipt.Configure, journaltest.Life(1), receipt.ReplyApplied, journal.Next{Event: receipt.End, Result: receipt.Provisioned})
+	}
+	b.Unknown("blocked", receipt.Configure)
+	must(t, j.Close())
+	s := sample{dir: dir}
+	var err error
+	s.db, err = os.ReadFile(filepath.Join(dir, "journal.db"))
+	must(t, err)
+	s.marker, err = os.ReadFile(filepath.Join(dir, "journal.marker"))
+	must(t, err)
+	s.snapshot, err = journal.Read(dir)
+	must(t, err)
+	return s
+}
+
+// copyTo lays the sample out in a directory, with another database file in its place.
+func (s sample) copyTo(t testing.TB, dir string, db []byte) string {
+	t.Helper()
+	path := filepath.Join(dir, "journal.db")
+	must(t, os.WriteFile(path, db, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "journal.marker"), s.marker, 0o600))
+	return path
+}
+
+// damagedOrWhole expects a changed file to be refused as damaged, or to hold all that it held before.
+func (s sample) damagedOrWhole(t testing.TB, dir, what string, db []byte) (damaged bool) {
+	t.Helper()
+	s.copyTo(t, dir, db)
+	got, err := journal.Read(dir)
+	if err == nil {
+		err = journal.Verify(filepath.Join(dir, "journal.db"))
+	}
+	if err != nil {
+		if !errors.Is(err, receipt.ErrDamaged) {
+			t.Errorf("%s: error is %v, want ErrDamaged", what, err)
+		}
+		return true
+	}
+	got.Taken, got.Info.Path = s.snapshot.Taken, s.snapshot.Info.Path
+	for i := range got.Jobs {
+		if !reflect.DeepEqual(got.Jobs[i], s.snapshot.Jobs[i]) {
+			t.Fatalf("%s: job %+v, was %+v", what, got.Jobs[i], s.snapshot.Jobs[i])
+		}
+	}
+	if !reflect.DeepEqual(got.Open, s.snapshot.Open) || got.Info != s.snapshot.Info || len(got.Jobs) != len(s.snapshot.Jobs) {
+		t.Errorf("%s: accepted, but differs: %+v", what, got.Info)
+	}
+	return false
+}
+
+func TestCutAtEveryPage(t *testing.T) {
+	t.Parallel()
+	s, dir := newSample(t), t.TempDir()
+	page := os.Getpagesize()
+	pages := int(highWater(s.db, page))
+	for n := 1; n < len(s.db); n += page / 2 {
+		damaged := s.damagedOrWhole(t, dir, fmt.Sprintf("cut at %d", n), s.db[:n])
+		if n < pages*page && !damaged {
+			t.Errorf("cut at %d of %d used bytes and nobody noticed", n, pages*page)
+		}
+		if j, err := journal.Open(dir, journal.Options{}); (err != nil) != damaged {
+			t.Errorf("cut at %d: Open = %v, %v; damaged is %v", n, j, err, damaged)
+		} else if err == nil {
+			must(t, j.Close())
+		}
+	}
+}
+
+// highWater reads how many pages the newer meta page counts.
+func highWater(db []byte, page int) uint64 {
+	most := uint64(0)
+	for _, at := range []int{0, page} {
+		most = max(most, binary.NativeEndian.Uint64(db[at+16+40:]))
+	}
+	return most
+}
+
+func TestEveryByteOfBothMetaPages(t *testing.T) {
+	t.Parallel()
+	s, dir := newSample(t), t.TempDir()
+	page := os.Getpagesize()
+	count := 0
+	for at := range 2 * page {
+		if at%page > 128 && at%64 != 0 {
+			continue // behind the 80 bytes that mean something, a sample is enough
+		}
+		db := append([]byte(nil), s.db...)
+		db[at] ^= 0xff
+		if s.damagedOrWhole(t, dir, fmt.Sprintf("byte %d", at), db) {
+			count++
+		}
+	}
+	// The newer page's 64 bytes at least: falling back to the older one loses the last commit, which the marker knows of.
+	if count < 64 {
+		t.Errorf("only %d flipped bytes were noticed", count)
+	}
+	both := append([]byte(nil), s.db...)
+	both[16], both[page+16] = 0, 0
+	if !s.damagedOrWhole(t, dir, "both meta pages", both) {
+		t.Error("two invalid meta pages were accepted")
+	}
+}
+
+func TestEveryPageZeroedOrSwapped(t *testing.T) {
+	t.Parallel()
+	s, dir := newSample(t), t.TempDir()
+	page := os.Getpagesize()
+	pages := int(highWater(s.db, page))
+	count := 0
+	for n := range pages {
+		db := append([]byte(nil), s.db...)
+		clear(db[n*page : (n+1)*page])
+		if s.damagedOrWhole(t, dir, fmt.Sprintf("page %d zeroed", n), db) {
+			count++
+		}
+		db = append([]byte(nil), s.db...)
+		copy(db[n*page:(n+1)*page], s.db[(n+1)%pages*page:])
+		s.damagedOrWhole(t, dir, fmt.Sprintf("page %d overwritten by its neighbour", n), db)
+	}
+	if count < 5 {
+		t.Errorf("only %d zeroed pages were noticed", count)
+	}
+}
+
+func TestRandomFlips(t *testing.T) {
+	t.Parallel()
+	s, dir := newSample(t), t.TempDir()
+	page := os.Getpagesize()
+	rng := rand.New(rand.NewPCG(1, 2))
+	used := int(highWater(s.db, page)) * page
+	count := 0
+	for i := range 1500 {
+		db := append([]byte(nil), s.db...)
+		at := rng.IntN(used)
+		if i%2 == 0 {
+			at = at/page*page + rng.IntN(200) // headers and elements
+		}
+		db[at] ^= byte(1 << rng.IntN(8))
+		if s.damagedOrWhole(t, dir, fmt.Sprintf("flip %d at %d", i, at), db) {
+			count++
+		}
+	}
+	t.Logf("%d of 1500 flips noticed, the others in free pages or unused bytes", count)
+	if count < 300 {
+		t.Errorf("only %d flips were noticed", count)
+	}
+}
+
+func TestMeddling(t *testing.T) {
+	t.Parallel()
+	s := newSample(t)
+	for _, what := range []string{
+		"open index entry lost", "open index entry left over", "active index entry lost", "history entry lost", "tombstone of nobody",
+		"receipt lost", "job lost", "node lost", "receipt settled behind the job's back", "receipt under another id",
+		"version from the future", "bucket lost", "record byte changed", "meta record lost", "meta magic",
+	} {
+		dir := t.TempDir()
+		path := s.copyTo(t, dir, s.db)
+		must(t, journal.Meddle(path, what))
+		if err := journal.Verify(path); !errors.Is(err, receipt.ErrDamaged) || !strings.Contains(err.Error(), "restore") {
+			t.Errorf("%s: Verify = %v, want ErrDamaged with a remedy", what, err)
+		}
+		if j, err := journal.Open(dir, journal.Options{}); !errors.Is(err, receipt.ErrDamaged) {
+			t.Errorf("%s: Open = %v, %v", what, j, err)
+		}
+	}
+}
+
+func TestNotOurs(t *testing.T) {
+	t.Parallel()
+	s := newSample(t)
+	other := newSample(t)
+	for what, harm := range map[string]func(t *testing.T, dir, path string){
+		"missing":       func(t *testing.T, _, path string) { must(t, os.Remove(path)) },
+		"empty":         func(t *testing.T, _, path string) { must(t, os.Truncate(path, 0)) },
+		"dangling link": func(t *testing.T, _, path string) { must(t, os.Remove(path)); must(t, os.Symlink(path+".gone", path)) },
+		"link": func(t *testing.T, _, path string) {
+			must(t, os.Rename(path, path+".x"))
+			must(t, os.Symlink(path+".x", path))
+		},
+		"directory": func(t *testing.T, _, path string) { must(t, os.Remove(path)); must(t, os.Mkdir(path, 0o700)) },
+		"text": func(t *testing.T, _, path string) {
+			must(t, os.WriteFile(path, []byte(strings.Repeat("not a database\n", 9999)), 0o600))
+		},
+		"foreign bbolt file": func(t *testing.T, _, path string) {
+			must(t, os.Remove(path))
+			db, err := bolt.Open(path, 0o600, nil)
+			must(t, err)
+			must(t, db.Close())
+		},
+		"another journal": func(t *testing.T, _, path string) { must(t, os.WriteFile(path, other.db, 0o600)) },
+		"newer format":    func(t *testing.T, _, path string) { must(t, journal.SetFormat(path, 2)) },
+		"format 0":        func(t *testing.T, _, path string) { must(t, journal.SetFormat(path, 0)) },
+		"no marker":       func(t *testing.T, dir, _ string) { must(t, os.Remove(filepath.Join(dir, "journal.marker"))) },
+		"empty marker":    func(t *testing.T, dir, _ string) { must(t, os.Truncate(filepath.Join(dir, "journal.marker"), 0)) },
+		"marker of another": func(t *testing.T, dir, _ string) {
+			must(t, os.WriteFile(filepath.Join(dir, "journal.marker"), other.marker, 0o600))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			harm(t, dir, s.copyTo(t, dir, s.db))
+			j, err := journal.Open(dir, journal.Options{})
+			if !errors.Is(err, receipt.ErrDamaged) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("Open = %v, %v; want ErrDamaged that names the place", j, err)
+			}
+			if what == "missing" || what == "empty" || what == "dangling link" {
+				if !errors.Is(err, journal.ErrMissing) {
+					t.Errorf("Open = %v, want ErrMissing", err)
+				}
+			}
+			if _, err := journal.Read(dir); !errors.Is(err, receipt.ErrDamaged) {
+				t.Errorf("Read = %v", err)
+			}
+			if info, err := os.Stat(filepath.Join(dir, "journal.db")); what == "missing" && err == nil {
+				t.Errorf("a blank journal came into being: %+v", info)
+			}
+		})
+	}
+}
+
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := journal.Init(dir)
+	must(t, err)
+	path := filepath.Join(dir, "journal.db")
+	term := func(nodes ...receipt.NodeID) {
+		t.Helper()
+		j, err := journal.Open(dir, journal.Options{})
+		must(t, err)
+		_, err = j.RaiseEpoch()
+		must(t, err)
+		for _, n := range nodes {
+			_, err = j.Admit(t.Context(), []journal.Sighting{{Node: n}}, 1)
+			must(t, err)
+		}
+		must(t, j.Close())
+	}
+	term("n1")
+	old, err := os.ReadFile(path)
+	must(t, err)
+	oldMarker, err := os.ReadFile(filepath.Join(dir, "journal.marker"))
+	must(t, err)
+	term("n2", "n3")
+	now, err := os.ReadFile(path)
+	must(t, err)
+
+	must(t, os.WriteFile(path, old, 0o600))
+	if _, err = journal.Open(dir, journal.Options{}); !errors.Is(err, receipt.ErrDamaged) || !strings.Contains(err.Error(), "rolled back") {
+		t.Errorf("Open = %v, want rolled back", err)
+	}
+	// A journal ahead of its marker by a crash is right, and repaired.
+	must(t, os.WriteFile(path, now, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "journal.marker"), oldMarker, 0o600))
+	term()
+	// One torn slot leaves the other: whichever it is, the journal opens.
+	marker, err := os.ReadFile(filepath.Join(dir, "journal.marker"))
+	must(t, err)
+	for slot := range 2 {
+		torn := append([]byte(nil), marker...)
+		clear(torn[slot*512+100 : slot*512+512])
+		must(t, os.WriteFile(filepath.Join(dir, "journal.marker"), torn, 0o600))
+		term()
+		if marker, err = os.ReadFile(filepath.Join(dir, "journal.marker")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package journal
+
+// SetFault makes commits fail from within, at "commit" (before bbolt writes) or "marker" (after bbolt's commit).
+func (j *Journal) SetFault(f func(point string) error) { j.fault = f }
+
+// Waiting is how many changes wait for the committer.
+func (j *Journal) Waiting() int { return j.queue.length() }
+
+// CloseFile takes the database's descriptor away, so that its next write fails in bbolt itself.
+func (j *Journal) CloseFile() error { return j.file.Close() }
+
+// DecodeMarker reads a marker file's content as Open does.
+func DecodeMarker(b []byte) (id string, epoch, seq, count uint64, ok bool) {
+	m, ok := decodeMarker(b)
+	return m.ID, uint64(m.Epoch), uint64(m.Seq), m.Count, ok
+}
+
+// EncodeSlot makes one slot of a marker.
+func EncodeSlot(id string, epoch, seq, count uint64) []byte {
+	return mark{ID: id, Epoch: receiptEpoch(epoch), Seq: receiptSeq(seq), Count: count}.encode()
+}
+
+// SetFormat stores another format version in a closed journal.
+func SetFormat(path string, format int) error {
+	return setMeta(path, func(m *meta) { m.Format = format })
+}

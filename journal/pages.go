@@ -1,0 +1,286 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+
+	"provctl/receipt"
+)
+
+// The layout of a bbolt file (go.etcd.io/bbolt v1.5.0 internal/common: page.go, meta.go, inode.go). It is checked by plain
+// reads before bbolt maps the file, because a page reference that leads past the end would fault in memory.
+const (
+	pageHeader    = 16 // id 8, flags 2, count 2, overflow 4
+	metaBytes     = 64
+	elementBytes  = 16
+	bucketBytes   = 16 // root page 8, sequence 8
+	boltMagic     = 0xED0CDAED
+	boltVersion   = 2
+	noFreelist    = ^uint64(0)
+	flagBranch    = 0x01
+	flagLeaf      = 0x02
+	flagFreelist  = 0x10
+	flagBucket    = 0x01 // of a leaf element
+	maxTreeDepth  = 64
+	smallestPages = 4
+)
+
+var native = binary.NativeEndian
+
+// boltMeta is one of the two meta pages.
+type boltMeta struct {
+	pageSize, root, freelist, pages, txid uint64
+}
+
+func badFile(format string, args ...any) error {
+	return fmt.Errorf("%w: %w: restore it from a backup together with its marker", receipt.ErrDamaged, fmt.Errorf(format, args...))
+}
+
+// readMeta reads the meta page at an offset; false if it is not valid.
+func readMeta(f io.ReaderAt, at int64) (boltMeta, bool) {
+	b := make([]byte, pageHeader+metaBytes)
+	if _, err := f.ReadAt(b, at); err != nil {
+		return boltMeta{}, false
+	}
+	b = b[pageHeader:]
+	sum := fnv.New64a()
+	_, _ = sum.Write(b[:metaBytes-8])
+	if native.Uint32(b) != boltMagic || native.Uint32(b[4:]) != boltVersion || native.Uint64(b[56:]) != sum.Sum64() {
+		return boltMeta{}, false
+	}
+	return boltMeta{
+		pageSize: uint64(native.Uint32(b[8:])), root: native.Uint64(b[16:]), freelist: native.Uint64(b[32:]),
+		pages: native.Uint64(b[40:]), txid: native.Uint64(b[48:]),
+	}, true
+}
+
+// newestMeta is the meta page that bbolt will use.
+func newestMeta(f io.ReaderAt, size int64) (boltMeta, error) {
+	first, ok0 := readMeta(f, 0)
+	var second boltMeta
+	ok1 := false
+	if ok0 {
+		second, ok1 = readMeta(f, int64(first.pageSize))
+	} else {
+		for at := int64(1024); !ok1 && at <= 1024<<14 && at < size; at *= 2 {
+			second, ok1 = readMeta(f, at)
+			ok1 = ok1 && second.pageSize == uint64(at)
+		}
+	}
+	m := first
+	switch {
+	case !ok0 && !ok1:
+		return m, badFile("neither meta page is valid: this is no bbolt file, or both were overwritten")
+	case !ok0, ok1 && second.txid > first.txid:
+		m = second
+	}
+	switch {
+	case m.pageSize < 1024 || m.pageSize > 1<<24 || m.pageSize&(m.pageSize-1) != 0:
+		return m, badFile("page size %d", m.pageSize)
+	case m.pages < smallestPages || m.pages > uint64(size)/m.pageSize:
+		return m, badFile("the file has %d bytes, its %d pages of %d need more: it was cut", size, m.pages, m.pageSize)
+	case m.root < 2 || m.root >= m.pages || (m.freelist != noFreelist && (m.freelist < 2 || m.freelist >= m.pages)):
+		return m, badFile("root page %d or free list %d of %d pages", m.root, m.freelist, m.pages)
+	}
+	return m, nil
+}
+
+// pageWalk visits every page once. Each must be either reachable once or free.
+type pageWalk struct {
+	f    io.ReaderAt
+	m    boltMeta
+	used map[uint64]bool
+}
+
+// checkPages checks that a bbolt file's pages hold together, by reads alone.
+func checkPages(f io.ReaderAt, size int64) error {
+	m, err := newestMeta(f, size)
+	if err != nil {
+		return err
+	}
+	w := &pageWalk{f: f, m: m, used: map[uint64]bool{0: true, 1: true}}
+	free, err := w.freePages()
+	if err != nil {
+		return err
+	}
+	if err := w.tree(m.root, nil, nil, 0); err != nil {
+		return err
+	}
+	for id := range m.pages {
+		if w.used[id] == free[id] && m.freelist != noFreelist {
+			return badFile("page %d is both used and free, or neither", id)
+		}
+	}
+	return nil
+}
+
+// page reads a page with its overflow and marks it used.
+func (w *pageWalk) page(id uint64) (b []byte, flags, count uint16, err error) {
+	if id < 2 || id >= w.m.pages {
+		return nil, 0, 0, badFile("a reference to page %d of %d", id, w.m.pages)
+	}
+	head := make([]byte, pageHeader)
+	if _, err := w.f.ReadAt(head, int64(id*w.m.pageSize)); err != nil {
+		return nil, 0, 0, badFile("page %d: %w", id, err)
+	}
+	extra := uint64(native.Uint32(head[12:]))
+	if native.Uint64(head) != id || id+extra >= w.m.pages {
+		return nil, 0, 0, badFile("page %d calls itself %d and has %d more", id, native.Uint64(head), extra)
+	}
+	for i := id; i <= id+extra; i++ {
+		if w.used[i] {
+			return nil, 0, 0, badFile("page %d is referred to twice", i)
+		}
+		w.used[i] = true
+	}
+	b = make([]byte, (extra+1)*w.m.pageSize)
+	if _, err := w.f.ReadAt(b, int64(id*w.m.pageSize)); err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, 0, badFile("page %d: %w", id, err)
+	}
+	return b, native.Uint16(head[8:]), native.Uint16(head[10:]), nil
+}
+
+func (w *pageWalk) freePages() (map[uint64]bool, error) {
+	free := map[uint64]bool{}
+	if w.m.freelist == noFreelist {
+		return free, nil
+	}
+	b, flags, count, err := w.page(w.m.freelist)
+	if err != nil {
+		return nil, err
+	}
+	if flags != flagFreelist {
+		return nil, badFile("page %d should be the free list, its type is %#x", w.m.freelist, flags)
+	}
+	n, ids := uint64(count), b[pageHeader:]
+	if count == 0xFFFF {
+		n, ids = native.Uint64(ids), ids[8:]
+	}
+	if n > uint64(len(ids))/8 {
+		return nil, badFile("the free list has %d entries", n)
+	}
+	for i := range n {
+		id := native.Uint64(ids[8*i:])
+		if id < 2 || id >= w.m.pages || free[id] || w.used[id] {
+			return nil, badFile("the free list holds page %d", id)
+		}
+		free[id] = true
+	}
+	return free, nil
+}
+
+// tree checks the subtree at a page, whose keys must lie in [low, high).
+func (w *pageWalk) tree(id uint64, low, high []byte, depth int) error {
+	if depth > maxTreeDepth {
+		return badFile("page %d lies too deep", id)
+	}
+	b, flags, count, err := w.page(id)
+	if err != nil {
+		return err
+	}
+	switch flags {
+	case flagLeaf:
+		return w.leaf(b, id, int(count), low, high, depth)
+	case flagBranch:
+		return w.branch(b, id, int(count), low, high, depth)
+	default:
+		return badFile("page %d has type %#x", id, flags)
+	}
+}
+
+func (w *pageWalk) branch(b []byte, id uint64, count int, low, high []byte, depth int) error {
+	keys := make([][]byte, count)
+	kids := make([]uint64, count)
+	for i := range count {
+		at := pageHeader + i*elementBytes
+		if at+elementBytes > len(b) {
+			return badFile("branch page %d has %d elements", id, count)
+		}
+		var err error
+		if keys[i], err = cut(b, at, native.Uint32(b[at:]), native.Uint32(b[at+4:])); err != nil {
+			return badFile("branch page %d: %w", id, err)
+		}
+		kids[i] = native.Uint64(b[at+8:])
+	}
+	if err := ordered(keys, low, high); err != nil || count == 0 {
+		return badFile("branch page %d with %d elements: %w", id, count, err)
+	}
+	for i, kid := range kids {
+		to := high
+		if i+1 < count {
+			to = keys[i+1]
+		}
+		if err := w.tree(kid, keys[i], to, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *pageWalk) leaf(b []byte, id uint64, count int, low, high []byte, depth int) error {
+	keys := make([][]byte, count)
+	for i := range count {
+		at := pageHeader + i*elementBytes
+		if at+elementBytes > len(b) {
+			return badFile("leaf page %d has %d elements", id, count)
+		}
+		size := native.Uint32(b[at+8:])
+		var err error
+		if keys[i], err = cut(b, at, native.Uint32(b[at+4:]), size); err != nil {
+			return badFile("leaf page %d: %w", id, err)
+		}
+		value, err := cut(b, at, native.Uint32(b[at+4:])+size, native.Uint32(b[at+12:]))
+		if err != nil {
+			return badFile("leaf page %d: %w", id, err)
+		}
+		switch flags := native.Uint32(b[at:]); flags {
+		case 0:
+		case flagBucket:
+			if err := w.child(value, id, depth); err != nil {
+				return err
+			}
+		default:
+			return badFile("leaf page %d: element of type %#x", id, flags)
+		}
+	}
+	if err := ordered(keys, low, high); err != nil {
+		return badFile("leaf page %d: %w", id, err)
+	}
+	return nil
+}
+
+// child checks a bucket, which lies in a tree of its own or inline as a leaf page behind its header.
+func (w *pageWalk) child(value []byte, id uint64, depth int) error {
+	if len(value) < bucketBytes {
+		return badFile("leaf page %d: bucket of %d bytes", id, len(value))
+	}
+	if root := native.Uint64(value); root != 0 {
+		return w.tree(root, nil, nil, depth+1)
+	}
+	inline := value[bucketBytes:]
+	if len(inline) < pageHeader || native.Uint16(inline[8:]) != flagLeaf || depth > maxTreeDepth {
+		return badFile("leaf page %d: inline bucket of %d bytes", id, len(inline))
+	}
+	return w.leaf(inline, id, int(native.Uint16(inline[10:])), nil, nil, depth+1)
+}
+
+func cut(b []byte, at int, pos, size uint32) ([]byte, error) {
+	from := uint64(at) + uint64(pos)
+	if from+uint64(size) > uint64(len(b)) {
+		return nil, fmt.Errorf("an element at %d with %d bytes, in a page of %d", from, size, len(b))
+	}
+	return b[from : from+uint64(size)], nil
+}
+
+func ordered(keys [][]byte, low, high []byte) error {
+	for i, k := range keys {
+		if i > 0 && bytes.Compare(keys[i-1], k) >= 0 || low != nil && bytes.Compare(k, low) < 0 || high != nil && bytes.Compare(k, high) >= 0 {
+			return fmt.Errorf("key %d is out of order", i)
+		}
+	}
+	return nil
+}

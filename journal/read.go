@@ -1,0 +1,174 @@
+package journal
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"provctl/receipt"
+)
+
+// History is what an incarnation of a node has been through: empty if nothing is known. It reads only.
+func (j *Journal) History(n receipt.NodeID, i receipt.Incarnation) (receipt.History, error) {
+	var h receipt.History
+	err := j.view(func(s *store) (err error) {
+		h, err = s.history(n, i)
+		return err
+	})
+	return h, err
+}
+
+// Job reads a job; ErrNotFound if there is none.
+func (j *Journal) Job(id receipt.JobID) (receipt.Job, error) {
+	return look[receipt.Job](j, jobBucket, string(id))
+}
+
+// Receipt reads a receipt; ErrNotFound if there is none.
+func (j *Journal) Receipt(id receipt.ReceiptID) (receipt.Receipt, error) {
+	return look[receipt.Receipt](j, recBucket, string(id))
+}
+
+// Node reads what is remembered of a node; ErrNotFound if nothing is.
+func (j *Journal) Node(id receipt.NodeID) (receipt.Node, error) {
+	return look[receipt.Node](j, nodeBucket, string(id))
+}
+
+func look[T receipt.Record](j *Journal, bucket, key string) (T, error) {
+	var v T
+	err := j.view(func(s *store) (err error) {
+		v, err = load[T](s, bucket, key)
+		return err
+	})
+	return v, err
+}
+
+// OpenReceipts lists the receipts without an outcome, in sequence order.
+func (j *Journal) OpenReceipts() ([]receipt.Receipt, error) {
+	var out []receipt.Receipt
+	err := j.view(func(s *store) (err error) {
+		out, err = s.openReceipts()
+		return err
+	})
+	return out, err
+}
+
+// QueuedJobs lists the jobs that wait for a lane, in sequence order.
+func (j *Journal) QueuedJobs() ([]receipt.Job, error) {
+	var out []receipt.Job
+	err := j.view(func(s *store) (err error) {
+		out, err = s.activeJobs()
+		return err
+	})
+	return slices.DeleteFunc(out, func(job receipt.Job) bool { return job.Status != receipt.Queued }), err
+}
+
+func (s *store) openReceipts() ([]receipt.Receipt, error) {
+	var out []receipt.Receipt
+	err := s.each(openBucket, "", func(key string, v []byte) error {
+		if _, err := unsealed(openBucket, key, v); err != nil {
+			return err
+		}
+		r, err := need[receipt.Receipt](s, recBucket, key, openBucket)
+		out = append(out, r)
+		return err
+	})
+	slices.SortFunc(out, func(a, b receipt.Receipt) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out, err
+}
+
+// Snapshot copies out what matters to a reader, in one read transaction that ends before it returns.
+func (j *Journal) Snapshot() (Snapshot, error) {
+	var out Snapshot
+	now := j.o.Now().Round(0).UTC()
+	err := j.view(func(s *store) (err error) {
+		out, err = s.snapshot(j.path, now)
+		return err
+	})
+	return out, err
+}
+
+func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
+	out := Snapshot{Taken: now, ByJob: map[receipt.JobStatus]int{}, ByResult: map[receipt.Result]int{}, ByStatus: map[receipt.Status]int{}}
+	m, err := s.metaRecord()
+	if err != nil {
+		return out, err
+	}
+	out.Info = m.info(path)
+	if out.Jobs, err = s.activeJobs(); err != nil {
+		return out, err
+	}
+	if out.Open, err = s.openReceipts(); err != nil {
+		return out, err
+	}
+	for _, job := range out.Jobs {
+		out.ByJob[job.Status]++
+	}
+	for _, r := range out.Open {
+		out.ByStatus[r.Status]++
+	}
+	err = s.each(endedBucket, "", func(key string, _ []byte) error {
+		switch outcome := key[len(key)-1]; key[0] {
+		case endedJob:
+			out.ByJob[receipt.Ended]++
+			out.ByResult[receipt.Result(outcome)]++
+		case endedReceipt:
+			out.ByStatus[receipt.Status(outcome)]++
+		}
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	err = s.each(nodeBucket, "", func(key string, v []byte) error {
+		n, err := receipt.Decode[receipt.Node](nodeBucket+"/"+key, v)
+		if err == nil && (n.Out != 0 || n.HeldUntil.After(now)) {
+			out.Nodes = append(out.Nodes, n)
+		}
+		return err
+	})
+	return out, err
+}
+
+// Read copies out a snapshot of a journal that no worker has open. It writes nothing and holds no lock once it returns. ErrBusy
+// while a worker has it open: ask that one.
+func Read(dir string) (Snapshot, error) {
+	var out Snapshot
+	m, _, err := readMarker(dir)
+	path := filepath.Join(dir, fileName)
+	if _, serr := statJournal(path); serr != nil {
+		return out, serr // that there is no journal says more than that there is no marker
+	}
+	if err != nil {
+		return out, err
+	}
+	err = withReadOnly(path, readWait, func(db *bolt.DB) error {
+		return db.View(func(tx *bolt.Tx) (err error) {
+			s := &store{tx: tx}
+			if out, err = s.snapshot(path, time.Now().Round(0).UTC()); err != nil {
+				return err
+			}
+			return m.covers(out.Info)
+		})
+	})
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("read journal: %w", err)
+	}
+	return out, nil
+}
+
+// covers compares a journal with its marker. A journal that is ahead lost only the marker's last write.
+func (m mark) covers(i Info) error {
+	const remedy = "restore the newest journal and marker together, from one moment; if there is none, every receipt since is lost: look at the nodes first"
+	switch {
+	case m.ID != i.ID:
+		return fmt.Errorf("%w: %s is journal %s, but the marker belongs to %s: it was swapped or restored; %s", receipt.ErrDamaged, i.Path, i.ID, m.ID, remedy)
+	case m.Seq > i.Seq || m.Epoch > i.Epoch:
+		return fmt.Errorf("%w: %s ends at sequence %d in epoch %d, but %d in epoch %d was acknowledged: it was restored or rolled back; %s",
+			receipt.ErrDamaged, i.Path, i.Seq, i.Epoch, m.Seq, m.Epoch, remedy)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"provctl/receipt"
+)
+
+// stage is one change: what it reads is consistent, what it writes reaches the transaction whole or not at all.
+type stage struct {
+	store
+	j    *Journal
+	meta meta // with the sequence number used last
+	now  time.Time
+	term receipt.Epoch
+}
+
+// next takes a new sequence number.
+func (s *stage) next() receipt.Seq {
+	s.meta.Seq++
+	return s.meta.Seq
+}
+
+func (s *stage) job(id receipt.JobID) (receipt.Job, error) {
+	return load[receipt.Job](&s.store, jobBucket, string(id))
+}
+
+func (s *stage) receipt(id receipt.ReceiptID) (receipt.Receipt, error) {
+	return load[receipt.Receipt](&s.store, recBucket, string(id))
+}
+
+// nodeOf reads the record of a job's or receipt's node.
+func (s *stage) nodeOf(id receipt.NodeID, from string) (receipt.Node, error) {
+	return need[receipt.Node](&s.store, nodeBucket, string(id), from)
+}
+
+// node reads a node's record, or makes a new one.
+func (s *stage) node(id receipt.NodeID) (receipt.Node, error) {
+	n, err := load[receipt.Node](&s.store, nodeBucket, string(id))
+	if errors.Is(err, ErrNotFound) {
+		return receipt.Node{ID: id}, nil
+	}
+	return n, err
+}
+
+// saveJob stores a job as changed now, and keeps the indexes right.
+func (s *stage) saveJob(j *receipt.Job) error {
+	j.Version = s.meta.Seq
+	if j.Status == receipt.Ended {
+		s.remove(activeBuck, string(j.ID))
+		s.refer(endedBucket, endedKey(endedJob, j.Seq, uint8(j.Result)), string(j.ID))
+	} else {
+		s.refer(activeBuck, string(j.ID), string(j.Node))
+	}
+	return save(&s.store, jobBucket, string(j.ID), *j)
+}
+
+// saveReceipt stores a receipt as changed now, and keeps the indexes right.
+func (s *stage) saveReceipt(r *receipt.Receipt) error {
+	r.Version = s.meta.Seq
+	if r.Status.Open() {
+		s.refer(openBucket, string(r.ID), string(r.Node))
+	} else {
+		s.remove(openBucket, string(r.ID))
+		s.refer(endedBucket, endedKey(endedReceipt, r.Seq, uint8(r.Status)), string(r.ID))
+	}
+	return save(&s.store, recBucket, string(r.ID), *r)
+}
+
+func (s *stage) saveNode(n *receipt.Node) error {
+	n.Version = s.meta.Seq
+	return save(&s.store, nodeBucket, string(n.ID), *n)
+}
+
+// step moves a job, and what its node's record says of it, by the transition table. Both are stored.
+func (s *stage) step(j *receipt.Job, n *receipt.Node, event receipt.JobEvent, next Next) error {
+	to, err := j.Status.Apply(event)
+	if err != nil {
+		return fmt.Errorf("job %s of %s: %w", j.ID, j.Node, err)
+	}
+	if (to == receipt.Ended) != (next.Result != 0) {
+		return fmt.Errorf("job %s of %s: %w: %s with result %d", j.ID, j.Node, receipt.ErrInvalid, event, next.Result)
+	}
+	j.Status, j.Why, j.Result = to, clip(next.Why), next.Result
+	j.NotBefore = time.Time{}
+	if to == receipt.Queued {
+		j.NotBefore = wall(next.NotBefore)
+	}
+	if to == receipt.Ended {
+		j.EndedAt = s.now
+		n.Job, n.LastResult, n.LastEnded = "", next.Result, s.now
+		if next.Result.StaysOut() {
+			n.Out, n.OutOf = next.Result, n.Incarnation
+		}
+	}
+	if !next.HoldUntil.IsZero() {
+		n.HeldUntil, n.HeldWhy = wall(next.HoldUntil), j.Why
+	}
+	return errors.Join(s.saveJob(j), s.saveNode(n))
+}
+
+// settle moves a receipt by the transition table and stores it; the node's record only in memory, since a step of its job
+// follows.
+func (s *stage) settle(r *receipt.Receipt, n *receipt.Node, event receipt.Event, why, by string) error {
+	to, err := r.Status.Apply(event)
+	if err != nil {
+		return fmt.Errorf("receipt %s of %s: %w", r.ID, r.Node, err)
+	}
+	r.Status, r.Why = to, clip(why)
+	if !to.Open() {
+		r.Settled, r.EndedAt = clip(by), s.now
+		n.Open = ""
+	}
+	return s.saveReceipt(r)
+}
+
+// history reads what an incarnation has been through, in sequence order.
+func (s *store) history(n receipt.NodeID, i receipt.Incarnation) (receipt.History, error) {
+	var h receipt.History
+	node, err := load[receipt.Node](s, nodeBucket, string(n))
+	if errors.Is(err, ErrNotFound) {
+		return h, nil
+	}
+	if err != nil {
+		return h, err
+	}
+	h.Forgiven = node.Forgiven
+	err = s.each(lifeBucket, lifePrefix(n, i), func(key string, v []byte) error {
+		id, err := unsealed(lifeBucket, key, v)
+		if err != nil {
+			return err
+		}
+		r, err := need[receipt.Receipt](s, recBucket, string(id), "the history of "+string(n))
+		h.Receipts = append(h.Receipts, r)
+		return err
+	})
+	return h, err
+}
+
+// wall strips the monotonic clock reading and the zone, so that what is returned equals what is read back.
+func wall(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.Round(0).UTC()
+}

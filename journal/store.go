@@ -1,0 +1,231 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	bolt "go.etcd.io/bbolt"
+
+	"provctl/receipt"
+)
+
+// The buckets. Values of the first four are sealed records, those of the others sealed references.
+const (
+	metaBucket  = "meta"
+	jobBucket   = "jobs"       // by job id
+	recBucket   = "receipts"   // by receipt id
+	nodeBucket  = "nodes"      // by identity
+	openBucket  = "open"       // receipt id → node: receipts without an outcome
+	activeBuck  = "active"     // job id → node: jobs that have not ended
+	endedBucket = "ended"      // kind, sequence, outcome → id: see endedKey
+	tombBucket  = "tombstones" // token → receipt id: revoked by a verdict
+	lifeBucket  = "lives"      // node, incarnation, sequence → receipt id: see lifeKey
+)
+
+var buckets = []string{metaBucket, jobBucket, recBucket, nodeBucket, openBucket, activeBuck, endedBucket, tombBucket, lifeBucket}
+
+// metaKey names the one record of the meta bucket.
+const metaKey = "journal"
+
+// formatVersion is the layout of buckets and keys. What is newer is refused.
+const formatVersion = 1
+
+// metaMagic tells our file from any other program's bbolt file.
+const metaMagic = "provctl journal"
+
+// meta is the journal's record of itself.
+type meta struct {
+	Magic   string        `json:"magic"`
+	Format  int           `json:"format"`
+	ID      string        `json:"id"`
+	Epoch   receipt.Epoch `json:"epoch"`
+	Seq     receipt.Seq   `json:"seq"`
+	Created time.Time     `json:"created"`
+}
+
+// store reads and, in a write transaction, stages changes: nothing reaches bbolt before the whole change is known to be valid.
+type store struct {
+	tx     *bolt.Tx
+	staged map[string][]byte // by bucket, NUL, key; nil: deleted
+}
+
+func (s *store) bucket(name string) (*bolt.Bucket, error) {
+	if b := s.tx.Bucket([]byte(name)); b != nil {
+		return b, nil
+	}
+	return nil, fmt.Errorf("%w: bucket %s is missing: this is no journal of provctl, or an older one", receipt.ErrDamaged, name)
+}
+
+// get returns the value of a key, or nil. It is valid until the transaction ends.
+func (s *store) get(bucket, key string) ([]byte, error) {
+	if v, ok := s.staged[bucket+"\x00"+key]; ok {
+		return v, nil
+	}
+	b, err := s.bucket(bucket)
+	if err != nil {
+		return nil, err
+	}
+	return b.Get([]byte(key)), nil
+}
+
+func (s *store) put(bucket, key string, value []byte) {
+	if s.staged == nil {
+		s.staged = map[string][]byte{}
+	}
+	s.staged[bucket+"\x00"+key] = value
+}
+
+func (s *store) remove(bucket, key string) { s.put(bucket, key, nil) }
+
+// flush hands the staged changes to the transaction. An error here is not the caller's fault: the transaction must fail.
+func (s *store) flush() error {
+	for _, full := range slices.Sorted(maps.Keys(s.staged)) {
+		name, key, _ := bytes.Cut([]byte(full), []byte{0})
+		b, err := s.bucket(string(name))
+		if err != nil {
+			return err
+		}
+		if v := s.staged[full]; v == nil {
+			err = b.Delete(key)
+		} else {
+			err = b.Put(key, v)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// each calls f for every stored key with a prefix, in order. It does not see what is staged.
+func (s *store) each(bucket, prefix string, f func(key string, value []byte) error) error {
+	b, err := s.bucket(bucket)
+	if err != nil {
+		return err
+	}
+	c := b.Cursor()
+	for k, v := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, v = c.Next() {
+		if err := f(string(k), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load reads one record; ErrNotFound if there is none.
+func load[T receipt.Record](s *store, bucket, key string) (T, error) {
+	var zero T
+	b, err := s.get(bucket, key)
+	if err != nil {
+		return zero, err
+	}
+	if b == nil {
+		return zero, fmt.Errorf("%.80q in %s: %w", key, bucket, ErrNotFound)
+	}
+	return receipt.Decode[T](bucket+"/"+key, b)
+}
+
+// need reads a record that another one refers to: if it is not there, the journal is damaged.
+func need[T receipt.Record](s *store, bucket, key, from string) (T, error) {
+	v, err := load[T](s, bucket, key)
+	if errors.Is(err, ErrNotFound) {
+		return v, fmt.Errorf("%w: %s refers to %q in %s, which is not there", receipt.ErrDamaged, from, key, bucket)
+	}
+	return v, err
+}
+
+func save[T receipt.Record](s *store, bucket, key string, v T) error {
+	b, err := receipt.Encode(bucket+"/"+key, v)
+	if err != nil {
+		return err
+	}
+	s.put(bucket, key, b)
+	return nil
+}
+
+// sealed and unsealed give references and the meta record the same protection as records: a checksum over place and content.
+func sealed(bucket, key string, content []byte) []byte {
+	out := make([]byte, 5, 5+len(content))
+	out[0] = receipt.FormatVersion
+	binary.BigEndian.PutUint32(out[1:], placeSum(bucket, key, content))
+	return append(out, content...)
+}
+
+func unsealed(bucket, key string, b []byte) ([]byte, error) {
+	if len(b) < 5 || b[0] != receipt.FormatVersion || binary.BigEndian.Uint32(b[1:]) != placeSum(bucket, key, b[5:]) {
+		return nil, fmt.Errorf("%w: %s/%q: wrong version or checksum", receipt.ErrDamaged, bucket, key)
+	}
+	return b[5:], nil
+}
+
+func placeSum(bucket, key string, content []byte) uint32 {
+	sum := crc32.Checksum([]byte(bucket+"/"+key+"\x00"), castagnoli)
+	return crc32.Update(sum, castagnoli, content)
+}
+
+func (s *store) refer(bucket, key, to string) { s.put(bucket, key, sealed(bucket, key, []byte(to))) }
+
+// metaRecord reads the journal's record of itself; its format is judged before all else.
+func (s *store) metaRecord() (meta, error) {
+	var m meta
+	b, err := s.get(metaBucket, metaKey)
+	if err != nil {
+		return m, err
+	}
+	content, err := unsealed(metaBucket, metaKey, b)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(content, &m); err != nil {
+		return m, fmt.Errorf("%w: meta record: %w", receipt.ErrDamaged, err)
+	}
+	switch {
+	case m.Magic != metaMagic || m.ID == "" || len(m.ID) > maxIDLen:
+		return m, fmt.Errorf("%w: the meta record is not that of a provctl journal", receipt.ErrDamaged)
+	case m.Format > formatVersion:
+		return m, fmt.Errorf("%w: journal has format %d, this program knows %d: use the newer provctl that wrote it", receipt.ErrDamaged, m.Format, formatVersion)
+	case m.Format < 1:
+		return m, fmt.Errorf("%w: journal has format %d, which never was", receipt.ErrDamaged, m.Format)
+	}
+	return m, nil
+}
+
+func (s *store) saveMeta(m meta) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("meta record: %w", err)
+	}
+	s.put(metaBucket, metaKey, sealed(metaBucket, metaKey, b))
+	return nil
+}
+
+// Kinds of what has ended, the first byte of endedKey.
+const (
+	endedJob     = 'j'
+	endedReceipt = 'r'
+)
+
+// endedKey orders what has ended by the sequence number it began with, and carries the outcome so that counting reads keys only.
+func endedKey(kind byte, seq receipt.Seq, outcome uint8) string {
+	b := binary.BigEndian.AppendUint64([]byte{kind}, uint64(seq))
+	return string(append(b, outcome))
+}
+
+// lifeKey files a receipt under its node's incarnation. It keeps what an incarnation has been through even if another process
+// under the same name answered in between.
+func lifeKey(n receipt.NodeID, i receipt.Incarnation, seq receipt.Seq) string {
+	return string(binary.BigEndian.AppendUint64([]byte(lifePrefix(n, i)), uint64(seq)))
+}
+
+func lifePrefix(n receipt.NodeID, i receipt.Incarnation) string {
+	b := append([]byte(n), 0)
+	b = binary.BigEndian.AppendUint64(b, uint64(i.PID))
+	return string(binary.BigEndian.AppendUint64(b, uint64(i.Start)))
+}

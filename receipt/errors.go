@@ -1,0 +1,21 @@
+package receipt
+
+import "errors"
+
+var (
+	// ErrIllegalTransition is returned when an event does not fit the status it meets. It is never a warning: the caller
+	// must write nothing.
+	ErrIllegalTransition = errors.New("illegal transition")
+	// ErrStale is returned when an item changed since it was seen: a compare-and-set lost.
+	ErrStale = errors.New("changed since it was seen")
+	// ErrFenced is returned when a write or a publish is refused because the worker's right to it has lapsed.
+	ErrFenced = errors.New("fenced")
+	// ErrRepeat is returned when an effect may not be begun because an earlier receipt of the same incarnation forbids it.
+	ErrRepeat = errors.New("effect may not be repeated")
+	// ErrBeforeHorizon is returned when a verdict comes before the request's horizon has passed.
+	ErrBeforeHorizon = errors.New("the request can still be accepted")
+	// ErrInvalid is returned for an identifier or a record whose content is not allowed.
+	ErrInvalid = errors.New("invalid")
+	// ErrDamaged is returned when a stored record cannot be trusted: wrong version, checksum, key or content.
+	ErrDamaged = errors.New("journal damaged")
+)

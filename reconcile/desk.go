@@ -1,0 +1,171 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"provctl/fence"
+	"provctl/internal/control"
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+// desk is where decisions are recorded: the running worker, or the journal under our own lock.
+type desk interface {
+	open(ctx context.Context) ([]receipt.Receipt, error)
+	decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error)
+	admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error)
+	close() error
+}
+
+// tries and pause bridge the moments in which a worker starts or ends, or another reconcile is at work: the lock is held and
+// nobody answers on the socket.
+const (
+	tries = 30
+	pause = 100 * time.Millisecond
+)
+
+// withDesk runs one decision at whichever desk there is. An error in giving the desk up counts only if all else went well.
+func withDesk[T any](ctx context.Context, dir string, do func(desk) (T, error)) (T, error) {
+	var zero T
+	var err error
+	for n := range tries {
+		var d desk
+		if d, err = openDesk(ctx, dir, n == 0); err == nil {
+			out, err := do(d)
+			if errors.Is(err, control.ErrHung) {
+				return zero, fmt.Errorf("%w: %w; whether it was recorded is not known, and doing the same again is safe", fence.ErrHeld, err)
+			}
+			if closing := d.close(); err == nil && closing != nil {
+				return out, fmt.Errorf("it is recorded, but closing failed: %w", closing)
+			}
+			return out, err
+		}
+		if !errors.Is(err, fence.ErrHeld) || errors.Is(err, control.ErrHung) {
+			return zero, err
+		}
+		select {
+		case <-ctx.Done():
+			return zero, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return zero, err
+}
+
+func openDesk(ctx context.Context, dir string, first bool) (desk, error) {
+	c, err := control.Dial(dir)
+	if err == nil {
+		_, err = c.Live(ctx) // a worker that hangs is found out before anything is asked of it
+	}
+	switch {
+	case err == nil:
+		return atWorker{c}, nil
+	case errors.Is(err, control.ErrHung):
+		return nil, fmt.Errorf("%w: %w", fence.ErrHeld, err)
+	case !errors.Is(err, control.ErrNoWorker):
+		return nil, err
+	}
+	// Reading first gives a missing or damaged journal its own message, and leaves no lock file where there is none.
+	if first {
+		if _, err := journal.Read(dir); err != nil && !errors.Is(err, journal.ErrBusy) {
+			return nil, err
+		}
+	}
+	return openFile(ctx, dir)
+}
+
+// atWorker lets the running worker decide.
+type atWorker struct{ c *control.Client }
+
+func (a atWorker) open(ctx context.Context) ([]receipt.Receipt, error) {
+	s, err := a.c.Snapshot(ctx)
+	return s.Open, err
+}
+
+func (a atWorker) decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error) {
+	return a.c.Decide(ctx, d, operator)
+}
+
+func (a atWorker) admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error) {
+	return a.c.AdmitByHand(ctx, n, operator, reason)
+}
+
+func (atWorker) close() error { return nil }
+
+// atFile is the journal under our own lock.
+type atFile struct {
+	lock *fence.Lock
+	j    *journal.Journal
+	was  map[receipt.ReceiptID]receipt.Receipt // open receipts before our own Recover
+}
+
+// openFile does what a worker's start does as far as the journal alone allows. Queued jobs are left alone however old they
+// are: whether they are stale is for the worker to say.
+func openFile(ctx context.Context, dir string) (_ desk, err error) {
+	a := &atFile{was: map[receipt.ReceiptID]receipt.Receipt{}}
+	if a.lock, err = fence.Acquire(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close())
+		}
+	}()
+	if a.j, err = journal.Open(dir, journal.Options{}); err != nil {
+		return nil, err
+	}
+	before, err := a.j.OpenReceipts()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range before {
+		a.was[r.ID] = r
+	}
+	if _, err = a.j.RaiseEpoch(); err != nil {
+		return nil, err
+	}
+	_, err = a.j.Recover(ctx, journal.RecoverPolicy{MaxRequeues: maxRequeues})
+	return a, err
+}
+
+// maxRequeues is the default of the configuration key max_requeues, which is not read here.
+const maxRequeues = 2
+
+func (a *atFile) open(context.Context) ([]receipt.Receipt, error) { return a.j.OpenReceipts() }
+
+func (a *atFile) decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error) {
+	by, err := control.Me(operator)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	d.By = by
+	// A receipt that a dead worker left pending was shown as such, and became unknown only by our own Recover, which learned
+	// nothing: what was seen still holds.
+	if w, ok := a.was[d.Receipt]; ok && w.Status == receipt.Pending && w.Version == d.Seen {
+		now, err := a.j.Receipt(d.Receipt)
+		if err != nil {
+			return receipt.Receipt{}, err
+		}
+		d.Seen = now.Version
+	}
+	return a.j.Decide(ctx, d)
+}
+
+func (a *atFile) admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error) {
+	by, err := control.Me(operator)
+	if err != nil {
+		return receipt.Job{}, err
+	}
+	return a.j.AdmitByHand(ctx, n, by, reason)
+}
+
+func (a *atFile) close() error {
+	var errs []error
+	if a.j != nil {
+		errs = append(errs, a.j.Close())
+	}
+	return errors.Join(append(errs, a.lock.Release())...)
+}

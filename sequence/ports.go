@@ -1,0 +1,86 @@
+package sequence
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"provctl/internal/helper"
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+// Journal is what a pass needs of the durable state; *journal.Journal provides it.
+type Journal interface {
+	// History returns the receipts of one incarnation of a node, in sequence order.
+	History(receipt.NodeID, receipt.Incarnation) (receipt.History, error)
+	// Begin makes a receipt durable before its request may leave.
+	Begin(context.Context, journal.Intent) (*journal.Pending, error)
+	// Settle records the outcome and the job's next step in one transaction.
+	Settle(context.Context, *journal.Pending, journal.Settlement) (receipt.Receipt, error)
+}
+
+// Wire is what a pass needs of the network. Facts are retried inside it; effects never are.
+type Wire interface {
+	// Stats asks rpcutil#daemon_stats once; the baseline is what the counter rule compares later answers with.
+	Stats(context.Context, receipt.NodeID) (receipt.StatsSeen, receipt.Baseline, error)
+	// JWT asks for the node's provisioning token. It takes the provision agent's lock and mutex, so its answer also shows that
+	// no effect accepted earlier is still running.
+	JWT(context.Context, receipt.NodeID) (string, error)
+	// Inventory asks rpcutil#inventory and returns the reply's data as the helper contract wants it.
+	Inventory(context.Context, receipt.NodeID) (json.RawMessage, error)
+	// Prepare builds and signs an effect's request; its TTL clock starts. Nothing is sent.
+	Prepare(receipt.NodeID, receipt.Action, any) (Prepared, error)
+	// Publish checks the fence and sends. An error means that provably nothing left.
+	Publish(context.Context, *journal.Pending, Prepared) (Call, error)
+}
+
+// Prepared is a signed request that has not been sent.
+type Prepared struct {
+	Request receipt.RequestID
+	Time    time.Time
+	Horizon receipt.Horizon
+	Digest  string
+	Carried any // the wire's own form of it
+}
+
+// Call is an effect in flight.
+type Call interface {
+	// Done is closed once the outcome is known: a reply, no responders, or the horizon.
+	Done() <-chan struct{}
+	// Outcome may be called once Done is closed.
+	Outcome() Outcome
+}
+
+// Outcome is what came of a published request. Without a reply Event says NeverSent or Lost; with one the reply is to be
+// classified.
+type Outcome struct {
+	Event receipt.Event
+	Why   string
+	Reply *receipt.Reply
+	Data  json.RawMessage
+}
+
+// Advisor runs the site's helper program.
+type Advisor interface {
+	Ask(ctx context.Context, job receipt.JobID, in helper.Input) (*helper.Reply, error)
+}
+
+// Credentials checks what nodes present and issues what they get.
+type Credentials interface {
+	// VerifyNode checks a provisioning token and returns its claims for the helper.
+	VerifyNode(token string) (json.RawMessage, error)
+	// ReadKey decodes a gen25519 reply and verifies the signature over the nonce.
+	ReadKey(data json.RawMessage, nonce string) (receipt.Key, error)
+	// ServerJWT signs the node's server token.
+	ServerJWT(node receipt.NodeID, publicKey string, reply *helper.Reply) (string, error)
+}
+
+// Lane is the worker's permission to be busy.
+type Lane interface {
+	// Park waits until done is closed or ctx ends. A wait that lasts gives the lane to other jobs meanwhile. An effect that
+	// is waited for so long counts as a doubt: too many of them stop new claims.
+	Park(ctx context.Context, done <-chan struct{}, effect bool)
+	// Gate returns nil while effects may be begun, else why not: the worker is stopping, or the fleet is blocked.
+	Gate() error
+}

@@ -1,0 +1,256 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"provctl/receipt"
+)
+
+// watch is an unknown receipt that is looked at until it is settled.
+type watch struct {
+	node    receipt.NodeID
+	horizon receipt.Horizon
+	next    time.Time
+	looking bool
+}
+
+// watchFor begins to watch an unknown receipt; its node is looked at at once.
+func (w *Worker) watchFor(r receipt.Receipt) {
+	w.mu.Lock()
+	if w.watches[r.ID] == nil && r.Status == receipt.Unknown {
+		w.watches[r.ID] = &watch{node: r.Node, horizon: r.Horizon, next: w.o.Now()}
+	}
+	w.mu.Unlock()
+	wake(w.wakeWatch)
+}
+
+func (w *Worker) unknown() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.watches)
+}
+
+// watch looks at blocked nodes when something prompts it: the horizon, an event, a reconnect, the timer.
+func (w *Worker) watch(ctx context.Context) {
+	room := make(chan struct{}, looksAtOnce)
+	for {
+		due, wait := w.due()
+		for _, id := range due {
+			select {
+			case room <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			w.running.Go(func() {
+				w.look(ctx, id)
+				<-room
+				wake(w.wakeWatch)
+			})
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-w.wakeWatch:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// due takes the watches whose time has come and says how long until the next one.
+func (w *Worker) due() ([]receipt.ReceiptID, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, wait := w.o.Now(), evidenceEvery
+	var due []receipt.ReceiptID
+	for id, watch := range w.watches {
+		switch left := watch.next.Sub(now); {
+		case watch.looking:
+		case left <= 0:
+			watch.looking = true
+			due = append(due, id)
+		default:
+			wait = min(wait, left)
+		}
+	}
+	return due, max(wait, 10*time.Millisecond)
+}
+
+// lookAtAll looks at every watched receipt once and returns when that is done.
+func (w *Worker) lookAtAll(ctx context.Context) {
+	due, _ := w.due()
+	room := make(chan struct{}, looksAtOnce)
+	var wg sync.WaitGroup
+	for _, id := range due {
+		room <- struct{}{}
+		wg.Go(func() {
+			w.look(ctx, id)
+			<-room
+		})
+	}
+	wg.Wait()
+}
+
+// look gathers evidence on one receipt, settles it if a rule accepts the evidence, and plans the next look.
+func (w *Worker) look(ctx context.Context, id receipt.ReceiptID) {
+	settled, err := w.gather(ctx, id)
+	w.mu.Lock()
+	if watch := w.watches[id]; watch != nil {
+		watch.looking = false
+		watch.next = nextLook(w.o.Now(), watch.horizon)
+		if settled {
+			delete(w.watches, id)
+		}
+	}
+	w.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		w.giveUp(fmt.Errorf("look at receipt %s: %w", id, err))
+	}
+	if settled {
+		wake(w.wakeLanes)
+	}
+}
+
+// nextLook is soon after a moment that lets a rule conclude, else by the timer.
+func nextLook(now time.Time, h receipt.Horizon) time.Time {
+	for _, at := range []time.Time{h.Time, h.Add(receipt.LeaveSplay)} {
+		if at = at.Add(50 * time.Millisecond); now.Before(at) && at.Sub(now) < evidenceEvery {
+			return at
+		}
+	}
+	return now.Add(evidenceEvery)
+}
+
+// gather asks node and broker, keeps what they say with the receipt, and tries the proof rules.
+func (w *Worker) gather(ctx context.Context, id receipt.ReceiptID) (settled bool, err error) {
+	r, err := w.j.Receipt(id)
+	if err != nil || r.Status != receipt.Unknown {
+		return err == nil, err
+	}
+	seen, rebase := w.observe(ctx, r)
+	if len(seen) > 0 {
+		if r, err = w.j.Note(ctx, id, seen, rebase); err != nil {
+			return false, err
+		}
+	}
+	if w.o.Manual {
+		return false, nil
+	}
+	r, proof, err := w.j.Prove(ctx, id)
+	if err != nil || proof == nil {
+		// Somebody else's verdict may have come first; the next look finds it settled.
+		if errors.Is(err, receipt.ErrStale) || errors.Is(err, receipt.ErrIllegalTransition) {
+			err = nil
+		}
+		return false, err
+	}
+	w.log.Info("settled by evidence", "node", r.Node, "receipt", r.ID, "request", r.Request, "action", r.Action,
+		"status", r.Status, "rule", proof.Rule, "why", proof.Why)
+	return true, w.followJob(r.Job)
+}
+
+func (w *Worker) followJob(id receipt.JobID) error {
+	job, err := w.j.Job(id)
+	if err != nil {
+		return err
+	}
+	return w.follow(job)
+}
+
+// observe asks the node and the broker. What does not answer is no evidence.
+func (w *Worker) observe(ctx context.Context, r receipt.Receipt) (seen []receipt.Evidence, rebase *receipt.Baseline) {
+	if !w.net.Connected() {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, factTimeout)
+	defer cancel()
+	// What was seen counts from the time of asking: an answer may describe the moment just after it.
+	asked := w.o.Now()
+	if stats, base, err := w.net.Stats(ctx, r.Node); err == nil {
+		if r.Baseline != nil {
+			stats.Known, stats.SameBase = w.net.KnownSince(r.Node, *r.Baseline, stats), true
+		}
+		seen = append(seen, receipt.Evidence{Kind: receipt.SawStats, Source: "node", At: asked, Stats: &stats})
+		// While the request can still arrive "not dispatched so far" only moves the baseline along, so that requests of
+		// the time until then cannot blur the count.
+		if r.NotDispatched(stats) && !r.Horizon.Passed(asked) {
+			rebase = &base
+		}
+	}
+	asked = w.o.Now()
+	if conns, err := w.net.Connections(ctx, r.Node); err == nil {
+		seen = append(seen, receipt.Evidence{Kind: receipt.SawConnections, Source: "broker", At: asked, Connections: &conns})
+	}
+	return seen, rebase
+}
+
+// lookSoon has a blocked node looked at now.
+func (w *Worker) lookSoon(node receipt.NodeID) {
+	w.mu.Lock()
+	for _, watch := range w.watches {
+		if watch.node == node {
+			watch.next = w.o.Now()
+		}
+	}
+	w.mu.Unlock()
+	wake(w.wakeWatch)
+}
+
+// OnReconnect has every blocked node looked at, and work taken up again. It never blocks.
+func (w *Worker) OnReconnect() {
+	w.mu.Lock()
+	for _, watch := range w.watches {
+		watch.next = w.o.Now()
+	}
+	w.mu.Unlock()
+	wake(w.wakeWatch)
+	wake(w.wakeLanes)
+}
+
+// OnEvent takes a lifecycle event: evidence if its node has an open receipt, a sighting if it is a server starting in
+// provisioning mode. It does not wait for the journal.
+func (w *Worker) OnEvent(h Happening) {
+	w.mu.Lock()
+	interesting := w.busy[h.Node] != ""
+	for _, watch := range w.watches {
+		interesting = interesting || watch.node == h.Node
+	}
+	w.mu.Unlock()
+	if interesting {
+		node, err := w.j.Node(h.Node)
+		if err == nil && node.Open != "" {
+			w.j.NoteSoon(node.Open, receipt.Evidence{Kind: receipt.SawEvent, Source: "lifecycle event", At: h.At, Event: &h.Seen})
+			w.lookSoon(h.Node)
+		}
+	}
+	if h.Seen.Type == "startup" && h.Seen.Component == w.o.Component {
+		w.Sight(h.Node, "event", h.At)
+	}
+}
+
+// OnLate takes a reply that nobody waits for: evidence for its receipt, if that is known.
+func (w *Worker) OnLate(l Late) {
+	w.mu.Lock()
+	s, ok := w.requests[l.Request]
+	w.mu.Unlock()
+	if !ok {
+		w.log.Debug("a reply to an unknown request", "node", l.Node, "request", l.Request)
+		return
+	}
+	if s.action.Repeatable() && l.Reply.Code == 0 && l.Reply.Trouble == "" {
+		l.Reply.Usable = true // proves that it was done; its key is not kept, since nothing can verify it any more
+	}
+	means, why := receipt.Classify(s.action, l.Reply)
+	w.log.Warn("a late reply is kept as evidence", "node", l.Node, "receipt", s.receipt, "request", l.Request, "means", means, "why", why, "second", l.Second)
+	w.j.NoteSoon(s.receipt, receipt.Evidence{
+		Kind: receipt.SawReply, Source: "node", At: l.At,
+		Reply: &receipt.ReplySeen{Code: l.Reply.Code, Text: l.Reply.Text, Means: means},
+	})
+	w.lookSoon(l.Node)
+}

@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+// Sight notes that a node in provisioning mode was seen. It never blocks; sightings of one node before they are admitted count
+// once. Before the worker has settled it is ignored: the first discovery comes after.
+func (w *Worker) Sight(node receipt.NodeID, source string, at time.Time) {
+	if !w.intaking.Load() {
+		return
+	}
+	w.mu.Lock()
+	if len(w.seen) < maxWaiting {
+		w.seen[node] = journal.Sighting{Node: node, Source: source, At: at}
+	}
+	w.mu.Unlock()
+	wake(w.wakeIntake)
+}
+
+// intake admits what was sighted, all that waits in one transaction.
+func (w *Worker) intake(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wakeIntake:
+		}
+		w.mu.Lock()
+		batch := make([]journal.Sighting, 0, len(w.seen))
+		for _, s := range w.seen {
+			batch = append(batch, s)
+		}
+		clear(w.seen)
+		room := maxWaiting - w.queue.len()
+		w.mu.Unlock()
+		if len(batch) == 0 {
+			continue
+		}
+		admissions, err := w.j.Admit(ctx, batch, room)
+		if err != nil {
+			if ctx.Err() == nil {
+				w.giveUp(err)
+			}
+			return
+		}
+		for _, a := range admissions {
+			w.admitted(ctx, a)
+		}
+	}
+}
+
+func (w *Worker) admitted(ctx context.Context, a journal.Admission) {
+	now := w.o.Now()
+	switch a.State {
+	case journal.Admitted:
+		w.log.Debug("admitted", "node", a.Node, "job", a.Job.ID, "source", a.Job.Source)
+		w.mu.Lock()
+		w.queue.push(entry{job: a.Job.ID, node: a.Node, seen: now})
+		w.mu.Unlock()
+		wake(w.wakeLanes)
+	case journal.Known:
+		w.mu.Lock()
+		w.queue.sighted(a.Node, now)
+		w.mu.Unlock()
+	case journal.BlockedNode:
+		w.lookSoon(a.Node)
+	case journal.Out:
+		w.running.Go(func() { w.checkOut(ctx, a) })
+	}
+}
+
+// checkOut looks whether a node that is kept out came back as another incarnation; then it is new work.
+func (w *Worker) checkOut(ctx context.Context, a journal.Admission) {
+	ctx, cancel := context.WithTimeout(ctx, factTimeout)
+	defer cancel()
+	stats, _, err := w.net.Stats(ctx, a.Node)
+	if err != nil || stats.Incarnation == a.NodeRecord.OutOf {
+		return
+	}
+	if err := w.j.Return(ctx, a.Node, stats.Incarnation); err != nil {
+		if !errors.Is(err, receipt.ErrStale) && ctx.Err() == nil {
+			w.giveUp(err)
+		}
+		return
+	}
+	w.log.Info("a node that was kept out came back as another incarnation", "node", a.Node, "incarnation", stats.Incarnation)
+	w.Sight(a.Node, "event", w.o.Now())
+}
+
+// discover asks the fleet at once and then every interval.
+func (w *Worker) discover(ctx context.Context) {
+	ticker := time.NewTicker(w.o.Interval)
+	defer ticker.Stop()
+	for {
+		if w.net.Connected() {
+			found := 0
+			err := w.net.Discover(ctx, func(node receipt.NodeID) {
+				found++
+				w.Sight(node, "discovery", w.o.Now())
+			})
+			if err != nil && ctx.Err() == nil {
+				w.log.Warn("discovery failed; the next one comes with the interval", "error", err, "interval", w.o.Interval)
+			}
+			w.log.Debug("discovered", "nodes", found)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// keepHouse prunes ended work and forgets requests whose replies no longer matter.
+func (w *Worker) keepHouse(ctx context.Context) {
+	ticker := time.NewTicker(pruneEvery)
+	defer ticker.Stop()
+	for {
+		n, err := w.j.Prune(ctx, w.o.Now().Add(-w.o.Retention))
+		if err != nil && ctx.Err() == nil {
+			w.giveUp(err)
+			return
+		}
+		if n > 0 {
+			w.log.Info("pruned ended work", "records", n, "older_than", w.o.Retention)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		w.mu.Lock()
+		for id, s := range w.requests {
+			if s.horizon.Add(pruneEvery).Before(w.o.Now()) && w.watches[s.receipt] == nil {
+				delete(w.requests, id)
+			}
+		}
+		w.mu.Unlock()
+	}
+}

@@ -1,0 +1,236 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"provctl/journal"
+	"provctl/receipt"
+	"provctl/sequence"
+)
+
+// dispatch gives waiting jobs to free lanes until ctx ends. It takes a lane only once a job may run: a pass that comes back
+// from a long wait needs one too.
+func (w *Worker) dispatch(ctx context.Context) {
+	for w.awaitJob(ctx) {
+		select {
+		case w.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		e, ok := w.take()
+		if !ok {
+			<-w.slots
+			continue
+		}
+		w.running.Go(func() { w.work(e) })
+	}
+}
+
+// take removes the next job from the queue, if one may run.
+func (w *Worker) take() (entry, bool) {
+	if w.gate() != "" {
+		return entry{}, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, ok, _ := w.queue.next(w.o.Now())
+	if ok {
+		w.queue.remove(e.node)
+		w.busy[e.node] = e.job
+	}
+	return e, ok
+}
+
+// awaitJob waits until a job may run; false when ctx ends.
+func (w *Worker) awaitJob(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		wait := time.Second // the gate opens with the connection, which wakes nobody
+		if w.gate() == "" {
+			w.mu.Lock()
+			_, ok, left := w.queue.next(w.o.Now())
+			w.mu.Unlock()
+			if ok {
+				return true
+			}
+			if left > 0 {
+				wait = min(wait, left)
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-w.wakeLanes:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return false
+}
+
+// gate says why no new work is taken; "" if it is.
+func (w *Worker) gate() string {
+	unknown, overdue, parked := w.unknown(), int(w.overdue.Load()), int(w.parked.Load())
+	switch {
+	case w.stopping.Load():
+		return "the worker is stopping"
+	case !w.net.Connected():
+		return "the broker is not connected"
+	case w.o.FleetBlocks && unknown > 0:
+		return fmt.Sprintf("on_unknown is fleet and %d effects are unknown", unknown)
+	case unknown+overdue >= w.o.MaxUnknown:
+		return fmt.Sprintf("%d effects are unknown and %d overdue, and max_unknown is %d: many at once mean a common cause", unknown, overdue, w.o.MaxUnknown)
+	case parked >= maxParked:
+		return fmt.Sprintf("%d nodes do not answer", parked)
+	default:
+		return ""
+	}
+}
+
+// maxParked bounds the passes that wait for slow nodes without a lane.
+const maxParked = 1000
+
+// work makes one pass over one job.
+func (w *Worker) work(e entry) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.log.Error("a pass panicked", "node", e.node, "job", e.job, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			w.giveUp(fmt.Errorf("%w: node %s, job %s: %v", ErrPanic, e.node, e.job, p))
+		}
+		<-w.slots
+		wake(w.wakeLanes)
+	}()
+	ctx := context.WithoutCancel(w.effects)
+	if w.o.Now().Sub(e.seen) > 2*w.o.Interval {
+		w.move(ctx, e, journal.Next{Event: receipt.End, Result: receipt.Stale, Why: "not seen for two intervals while it waited"})
+		return
+	}
+	job, err := w.j.Claim(ctx, e.job)
+	if err != nil {
+		w.release(e)
+		if !errors.Is(err, receipt.ErrStale) && !errors.Is(err, receipt.ErrIllegalTransition) {
+			w.giveUp(fmt.Errorf("claim job %s of %s: %w", e.job, e.node, err))
+		}
+		return
+	}
+	next, err := w.cycle.Run(w.facts, w.effects, &lane{w: w}, job)
+	if err != nil {
+		w.release(e)
+		w.giveUp(fmt.Errorf("job %s of %s: %w", e.job, e.node, err))
+		return
+	}
+	w.move(ctx, e, next)
+}
+
+// move records what becomes of a job, if a settlement has not done so, and follows it.
+func (w *Worker) move(ctx context.Context, e entry, next journal.Next) {
+	var job receipt.Job
+	var err error
+	if next.Event != 0 {
+		job, err = w.j.Move(ctx, e.job, next)
+	} else {
+		job, err = w.j.Job(e.job)
+	}
+	w.release(e)
+	if err == nil {
+		err = w.follow(job)
+	}
+	if err != nil {
+		w.giveUp(fmt.Errorf("job %s of %s: %w", e.job, e.node, err))
+	}
+}
+
+func (w *Worker) release(e entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.busy, e.node)
+}
+
+// follow acts on where a job stands now: it waits again, its receipt is watched, or its node may be taken anew.
+func (w *Worker) follow(job receipt.Job) error {
+	now := w.o.Now()
+	switch job.Status {
+	case receipt.Queued:
+		w.mu.Lock()
+		w.queue.push(entry{job: job.ID, node: job.Node, seen: now, notBefore: job.NotBefore})
+		w.mu.Unlock()
+		wake(w.wakeLanes)
+	case receipt.Blocked:
+		node, err := w.j.Node(job.Node)
+		if err != nil {
+			return err
+		}
+		r, err := w.j.Receipt(node.Open)
+		if err != nil {
+			return err
+		}
+		w.watchFor(r)
+	case receipt.Ended:
+		w.log.Info("job ended", "node", job.Node, "job", job.ID, "result", job.Result, "why", job.Why)
+		if job.Result == receipt.Superseded {
+			w.Sight(job.Node, "event", now)
+		}
+	}
+	return nil
+}
+
+// lane is a pass's permission to be busy.
+type lane struct{ w *Worker }
+
+// Park implements sequence.Lane.
+func (l *lane) Park(ctx context.Context, done <-chan struct{}, effect bool) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+		return
+	case <-timer.C:
+	}
+	<-l.w.slots
+	l.w.parked.Add(1)
+	if effect {
+		l.w.overdue.Add(1)
+		defer l.w.overdue.Add(-1)
+	}
+	wake(l.w.wakeLanes)
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	l.w.parked.Add(-1)
+	l.w.slots <- struct{}{}
+}
+
+// Gate implements sequence.Lane.
+func (l *lane) Gate() error {
+	switch {
+	case l.w.stopping.Load():
+		return errors.New("the worker is stopping")
+	case l.w.o.FleetBlocks && l.w.unknown() > 0:
+		return errors.New("on_unknown is fleet and an effect is unknown")
+	default:
+		return nil
+	}
+}
+
+// recorder remembers which receipt a request belongs to before it is published, so that a late reply finds it.
+type recorder struct {
+	Network
+	w *Worker
+}
+
+func (r recorder) Publish(ctx context.Context, p *journal.Pending, prepared sequence.Prepared) (sequence.Call, error) {
+	r.w.remember(p.Receipt())
+	return r.Network.Publish(ctx, p, prepared)
+}
+
+func (w *Worker) remember(r receipt.Receipt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.requests[r.Request] = sent{receipt: r.ID, action: r.Action, horizon: r.Horizon}
+}

@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"context"
+	"os"
+
+	"provctl/internal/control"
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+// The methods here are what the control socket serves; see control.Worker.
+
+// Live reports what the journal does not know.
+func (w *Worker) Live() control.Live {
+	w.mu.Lock()
+	net := w.net
+	w.mu.Unlock()
+	gate, connected := "the worker is starting", false
+	if net != nil {
+		gate, connected = w.gate(), net.Connected()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return control.Live{
+		PID: os.Getpid(), Epoch: w.o.Epoch, State: w.state, Connected: connected,
+		Lanes: w.o.Lanes, Busy: len(w.busy), Parked: int(w.parked.Load()), Queue: w.queue.len(), Gate: gate,
+		Started: w.started, Version: w.o.Version,
+	}
+}
+
+// Snapshot copies what an inspector shows.
+func (w *Worker) Snapshot() (journal.Snapshot, error) { return w.j.Snapshot() }
+
+// Decide records a verdict and goes on from it.
+func (w *Worker) Decide(ctx context.Context, d journal.Decision) (receipt.Receipt, error) {
+	r, err := w.j.Decide(ctx, d)
+	if err != nil {
+		return r, err
+	}
+	decision := r.Decisions[len(r.Decisions)-1]
+	w.log.Info("verdict", "node", r.Node, "receipt", r.ID, "action", r.Action, "verdict", decision.Verdict, "by", decision.By, "reason", decision.Reason)
+	w.mu.Lock()
+	delete(w.watches, r.ID)
+	w.mu.Unlock()
+	wake(w.wakeLanes)
+	return r, w.followJob(r.Job)
+}
+
+// AdmitByHand takes a node in again that was kept out or held.
+func (w *Worker) AdmitByHand(ctx context.Context, node receipt.NodeID, by, reason string) (receipt.Job, error) {
+	job, err := w.j.AdmitByHand(ctx, node, by, reason)
+	if err != nil {
+		return job, err
+	}
+	w.log.Info("admitted by hand", "node", node, "job", job.ID, "by", by, "reason", reason)
+	if job.Status != receipt.Queued {
+		return job, nil // it is at work already
+	}
+	return job, w.follow(job)
+}
+
+// Probe gathers evidence on a receipt now. Unless evidence is manual a proof settles it.
+func (w *Worker) Probe(ctx context.Context, id receipt.ReceiptID) (receipt.Receipt, error) {
+	settled, err := w.gather(ctx, id)
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	if settled {
+		w.mu.Lock()
+		delete(w.watches, id)
+		w.mu.Unlock()
+		wake(w.wakeLanes)
+	}
+	return w.j.Receipt(id)
+}
