@@ -2,14 +2,20 @@ package receipt
 
 import "fmt"
 
-// maxFailed is how many receipts of one action may end failed in one incarnation before the node is held as exhausted.
-const maxFailed = 3
+const (
+	// maxFailed is how many receipts of one action may end failed in one incarnation before the node is held as exhausted.
+	maxFailed = 3
+	// maxReceipts is how many receipts of any kind one incarnation may have: a node that refuses or loses everything for
+	// hours needs a person, and its history must not grow without bound.
+	maxReceipts = 100
+)
 
 // History is what one incarnation of a node has been through: every receipt of it, in sequence order.
 type History struct {
 	Receipts []Receipt
 	// Forgiven is the sequence number of the operator's last "admit" of the node: receipts before it that failed or were
-	// abandoned no longer stand in the way of the same action.
+	// abandoned no longer stand in the way of the same action, nor do restarts and shutdowns that the node evidently
+	// outlived. A configure that was applied still does, and so does any configure where keys are concerned.
 	Forgiven Seq
 }
 
@@ -17,18 +23,23 @@ type History struct {
 // on a guess": nil, or ErrRepeat with the receipt that forbids it. The rule holds across jobs: a second job on the same
 // incarnation inherits what the first did.
 func (h History) MayBegin(a Action) error {
-	failed := 0
+	failed, counted := 0, 0
 	for _, r := range h.Receipts {
 		forbid := func(why string) error {
 			return fmt.Errorf("%s on %s: %w: receipt %s (%s, %s) %s", a, r.Node, ErrRepeat, r.ID, r.Action, r.Status, why)
 		}
+		if r.Seq >= h.Forgiven {
+			counted++
+		}
 		switch {
 		case r.Status.Open():
 			return forbid("is open")
+		case counted >= maxReceipts:
+			return forbid(fmt.Sprintf("is number %d of this incarnation, and the node is still not provisioned", counted))
 		case a.Repeatable() && r.Action == Configure:
 			return forbid("exists for this incarnation, and new keys would break what it installed")
 		case a.Repeatable(), r.Action != a, r.Status.Harmless():
-		case r.Seq < h.Forgiven && (r.Status == Failed || r.Status == Abandoned):
+		case r.Seq < h.Forgiven && r.forgivable():
 		case r.Status != Failed:
 			return forbid("may have taken effect")
 		default:
@@ -38,6 +49,12 @@ func (h History) MayBegin(a Action) error {
 		}
 	}
 	return nil
+}
+
+// forgivable reports whether an operator's admit lets the same action be sent again: the node answers in the same incarnation, so
+// a restart or a shutdown did not happen, whatever was thought of it.
+func (r Receipt) forgivable() bool {
+	return r.Status == Failed || r.Status == Abandoned || r.Action == Restart || r.Action == Shutdown
 }
 
 // Done is the receipt of an action whose effect stands, or nil: the last one that took effect, unless a later one of the same

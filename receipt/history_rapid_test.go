@@ -26,8 +26,25 @@ func (l *life) open() *receipt.Receipt {
 	return nil
 }
 
+// recent counts the receipts since the last admit.
+func (l *life) recent() int {
+	n := 0
+	for _, r := range l.h.Receipts {
+		if r.Seq >= l.h.Forgiven {
+			n++
+		}
+	}
+	return n
+}
+
 func (l *life) begin(t *rapid.T, a receipt.Action) {
 	key := a == receipt.Gen25519 || a == receipt.GenCSR
+	if recent := l.recent(); recent >= 100 { // a hundred receipts are enough for any incarnation
+		if err := l.h.MayBegin(a); err == nil {
+			t.Fatalf("%s allowed after %d receipts", a, recent)
+		}
+		return
+	}
 	open, before := l.open(), l.mayBe[a]
 	err := l.h.MayBegin(a)
 	switch {
@@ -73,7 +90,8 @@ func (l *life) move(t *rapid.T, e receipt.Event) {
 	}
 }
 
-// admit is an operator's "admit": abandoned and failed receipts before it no longer count, all others do.
+// admit is an operator's "admit": abandoned and failed receipts before it no longer count, nor do restarts and shutdowns that
+// the incarnation outlived; all others do.
 func (l *life) admit() {
 	if l.open() != nil {
 		return
@@ -83,7 +101,8 @@ func (l *life) admit() {
 	clear(l.failed)
 	clear(l.mayBe)
 	for _, r := range l.h.Receipts {
-		if r.Status == receipt.Applied || r.Status == receipt.Moot {
+		outlived := r.Action == receipt.Restart || r.Action == receipt.Shutdown
+		if !outlived && (r.Status == receipt.Applied || r.Status == receipt.Moot) {
 			l.mayBe[r.Action]++
 		}
 	}

@@ -93,6 +93,8 @@ func TestMayBeginLongerHistories(t *testing.T) {
 		{"configure after keys", c, historyOf(0, past{g, receipt.Applied}), ""},
 		{"restart twice", receipt.Restart, historyOf(0, past{c, receipt.Applied}, past{receipt.Restart, receipt.Applied}), "R2"},
 		{"restart moot", receipt.Restart, historyOf(0, past{receipt.Restart, receipt.Moot}), "R1"},
+		{"restart outlived, forgiven", receipt.Restart, historyOf(11, past{receipt.Restart, receipt.Applied}), ""},
+		{"restart outlived, not forgiven", receipt.Restart, historyOf(10, past{receipt.Restart, receipt.Applied}), "may have taken effect"},
 		{"shutdown after restart", receipt.Shutdown, historyOf(0, past{receipt.Restart, receipt.Failed}), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -104,6 +106,27 @@ func TestMayBeginLongerHistories(t *testing.T) {
 				t.Errorf("got %v, want ErrRepeat with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestMayBeginEnds: a node that a hundred receipts did not provision needs a person, whatever the receipts say; a person's admit
+// starts the count anew.
+func TestMayBeginEnds(t *testing.T) {
+	h := receipt.History{}
+	for i := 1; i <= 100; i++ {
+		r := sample(receipt.Configure, receipt.Refused)
+		r.Seq = receipt.Seq(i)
+		if err := h.MayBegin(receipt.Configure); err != nil {
+			t.Fatalf("after %d refusals: %v", i-1, err)
+		}
+		h.Receipts = append(h.Receipts, r)
+	}
+	if err := h.MayBegin(receipt.Configure); !errors.Is(err, receipt.ErrRepeat) {
+		t.Errorf("after 100 refusals: %v", err)
+	}
+	h.Forgiven = 101
+	if err := h.MayBegin(receipt.Configure); err != nil {
+		t.Errorf("after an admit: %v", err)
 	}
 }
 

@@ -87,8 +87,14 @@ func ByProvisionedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
 }
 
 // ByNewIncarnation: for a restart another start time is the effect itself. For any other effect a new incarnation in
-// provisioning mode makes the question moot once the request has expired.
+// provisioning mode makes the question moot once the request has expired. Two live processes of one name void it: the other one
+// may simply have answered.
 func ByNewIncarnation(r Receipt, _ History, now time.Time) (Proof, bool) {
+	for _, e := range r.Evidence {
+		if e.Kind == SawConnections && e.Connections.Live > 1 {
+			return Proof{}, false
+		}
+	}
 	for _, e := range r.Evidence {
 		if e.Kind != SawStats || !e.Stats.Incarnation.Known() || e.Stats.Incarnation == r.Incarnation {
 			continue
