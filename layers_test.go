@@ -1,0 +1,96 @@
+// Package provctl_test checks the shape of the module: imports run downwards only, and what needs no go-choria stays free of it.
+package provctl_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers says which of our packages each one may import; docs/design.md "Layout". A package that is not named here fails.
+var layers = map[string][]string{
+	"receipt":              {},
+	"internal/agent":       {},
+	"internal/config":      {},
+	"internal/credentials": {},
+	"internal/helper":      {},
+	"internal/localfs":     {},
+	"internal/fleet":       {},
+	"fence":                {"receipt", "internal/localfs"},
+	"journal":              {"receipt", "internal/localfs"},
+	"journal/journaltest":  {"receipt", "journal"},
+	"internal/choria":      {"receipt", "internal/agent"},
+	"internal/control":     {"receipt", "journal"},
+	"sequence":             {"receipt", "journal", "internal/agent", "internal/helper"},
+	"inspect":              {"receipt", "journal", "internal/control"},
+	"inspect/inspecttest":  {"receipt", "journal", "inspect", "internal/control"},
+	"reconcile":            {"receipt", "journal", "fence", "internal/control", "inspect"},
+	"worker":               {"receipt", "journal", "sequence", "internal/control"},
+	"crashtests":           {"internal/fleet"},
+	"cmd/provctl": {
+		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
+		"internal/control", "internal/credentials", "internal/fleet", "internal/helper",
+	},
+}
+
+// withChoria are the packages that may need go-choria to build.
+var withChoria = []string{"internal/choria", "internal/fleet", "cmd/provctl", "crashtests"}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func TestImportsRunDownwards(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range packages(t) {
+		name, ours := strings.CutPrefix(p.ImportPath, "provctl/")
+		if !ours {
+			continue // this package
+		}
+		seen[name] = true
+		allowed, known := layers[name]
+		if !known {
+			t.Errorf("package %s has no place in the layers: decide what it may import and add it to this test", name)
+		}
+		for _, i := range p.Imports {
+			if i, ours := strings.CutPrefix(i, "provctl/"); ours && !slices.Contains(allowed, i) {
+				t.Errorf("%s imports %s, which is not below it", name, i)
+			}
+		}
+		for _, d := range p.Deps {
+			if strings.HasPrefix(d, "github.com/choria-io/go-choria/") && !slices.Contains(withChoria, name) {
+				t.Errorf("%s needs go-choria (%s): its tests would no longer run in seconds", name, d)
+				break
+			}
+		}
+	}
+	for name := range layers {
+		if !seen[name] {
+			t.Errorf("the layers name %s, which does not exist", name)
+		}
+	}
+}
