@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"provctl/internal/control"
@@ -44,7 +45,10 @@ func (w *Worker) Decide(ctx context.Context, d journal.Decision) (receipt.Receip
 	delete(w.watches, r.ID)
 	w.mu.Unlock()
 	wake(w.wakeLanes)
-	return r, w.followJob(r.Job)
+	if err := w.followJob(r.Job); err != nil { // the verdict stands all the same
+		w.giveUp(fmt.Errorf("go on after the verdict on receipt %s: %w", r.ID, err))
+	}
+	return r, nil
 }
 
 // AdmitByHand takes a node in again that was kept out or held.
@@ -54,10 +58,12 @@ func (w *Worker) AdmitByHand(ctx context.Context, node receipt.NodeID, by, reaso
 		return job, err
 	}
 	w.log.Info("admitted by hand", "node", node, "job", job.ID, "by", by, "reason", reason)
-	if job.Status != receipt.Queued {
-		return job, nil // it is at work already
+	if job.Status == receipt.Queued { // else it is at work already
+		if err := w.follow(job); err != nil {
+			w.giveUp(fmt.Errorf("go on after admitting %s: %w", node, err))
+		}
 	}
-	return job, w.follow(job)
+	return job, nil
 }
 
 // Probe gathers evidence on a receipt now. Unless evidence is manual a proof settles it.
