@@ -37,6 +37,11 @@ func Printable(s string) string {
 func escapeJSON(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
+		if b[i] >= ' ' && b[i] < 0x7f {
+			out = append(out, b[i])
+			i++
+			continue
+		}
 		r, n := utf8.DecodeRune(b[i:])
 		switch {
 		case r == '\n' || unicode.IsPrint(r):

@@ -17,7 +17,7 @@ func newLog(file string, level slog.Level) (*slog.Logger, func(), error) {
 	if file != "" {
 		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			return nil, nil, fmt.Errorf("open logfile: %w", err)
+			return nil, nil, fmt.Errorf("the logfile cannot be opened: %w; name one in an existing directory that this user may write to, or none for standard error", err)
 		}
 		out, terminal, done = f, false, func() { _ = f.Close() }
 	}

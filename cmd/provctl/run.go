@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	"provctl/internal/choria"
 	"provctl/internal/config"
 	"provctl/internal/control"
+	"provctl/internal/localfs"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/worker"
@@ -68,18 +70,13 @@ func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bo
 	}
 	log, closeLog, err := newLog(cfg.Logfile, level)
 	if err != nil {
-		return err
+		return cfg.Refuse("logfile", err)
 	}
 	defer closeLog()
 	slog.SetDefault(log)
-	if pidFile != "" {
-		if err := os.WriteFile(pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
-			return fmt.Errorf("write the pid file: %w", err)
-		}
-	}
 	ctx, stop := stopOnSignal(ctx, log)
 	defer stop()
-	return runLocked(ctx, cfg, choriaConfig, log)
+	return runLocked(ctx, cfg, choriaConfig, pidFile, log)
 }
 
 // stopOnSignal ends the context at the first SIGTERM or SIGINT. Further ones are noted and change nothing: stopping already
@@ -105,17 +102,56 @@ func stopOnSignal(ctx context.Context, log *slog.Logger) (context.Context, func(
 	}
 }
 
+// acquire takes the worker's lock. What keeps it for good from being taken is told from what may pass.
+func acquire(cfg *config.Config) (*fence.Lock, error) {
+	lock, err := fence.Acquire(cfg.StateDir)
+	switch {
+	case errors.Is(err, localfs.ErrNetwork):
+		return nil, cfg.Refuse("state_dir", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: the state directory %s does not exist: mount or restore it; only if there never was one, run: provctl init --state-dir %s",
+			journal.ErrMissing, cfg.StateDir, cfg.StateDir)
+	}
+	return lock, err
+}
+
+// writePID names the holder of the lock: a second worker, which is refused, must not overwrite it.
+func writePID(file string) error {
+	if file == "" {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+		return fmt.Errorf("write the pid file: %w: name one in a directory that this user may write to with --pid", err)
+	}
+	return nil
+}
+
+// newEngine makes the connection's engine; a Choria configuration that cannot be used is a configuration error.
+func newEngine(o choria.Options) (*choria.Engine, error) {
+	engine, err := choria.New(o)
+	if errors.Is(err, choria.ErrConfig) {
+		text := strings.TrimPrefix(err.Error(), choria.ErrConfig.Error()+" "+o.ConfigFile+": ")
+		return nil, &config.Invalid{Problems: []config.Problem{{
+			File: o.ConfigFile, Text: "this Choria configuration cannot be used: " + text, Remedy: "correct it, or name another file with --choria-config",
+		}}}
+	}
+	return engine, err
+}
+
 // runLocked is everything between taking the lock and releasing it.
-func runLocked(ctx context.Context, cfg *config.Config, choriaConfig string, log *slog.Logger) error {
-	credentials, err := newIdentities(cfg)
+func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile string, log *slog.Logger) error {
+	credentials, err := newIdentities(cfg, time.Now())
 	if err != nil {
 		return err
 	}
-	lock, err := fence.Acquire(cfg.StateDir)
+	lock, err := acquire(cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Release() }()
+	if err := writePID(pidFile); err != nil {
+		return err
+	}
 	j, err := journal.Open(cfg.StateDir, journal.Options{Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass})
 	if err != nil {
 		return err
@@ -123,7 +159,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig string, log
 	defer func() { _ = j.Close() }()
 
 	var w *worker.Worker
-	engine, err := choria.New(choria.Options{
+	engine, err := newEngine(choria.Options{
 		ConfigFile: choriaConfig, Password: cfg.BrokerProvisioningPassword.Reveal(), Insecure: cfg.ChoriaInsecure,
 		TTL: cfg.EffectTTL, Skew: cfg.ClockSkew, Log: log, Now: time.Now,
 		OnLate: func(l choria.LateReply) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -78,14 +79,25 @@ type identities struct {
 	validity time.Duration
 }
 
-func newIdentities(cfg *config.Config) (identities, error) {
+// newIdentities reads the key and token files. What is wrong with one is wrong with the configuration, for good.
+func newIdentities(cfg *config.Config, now time.Time) (identities, error) {
 	verifier, err := credentials.LoadVerifier(cfg.JWTVerifyCert)
 	if err != nil {
-		return identities{}, err
+		return identities{}, cfg.Refuse("jwt_verify_cert", err)
 	}
 	signer, err := credentials.LoadSigner(cfg.JWTSigningKey, cfg.JWTSigningToken, rand.Reader)
 	if err != nil {
-		return identities{}, err
+		key := "jwt_signing_key"
+		if e := (*credentials.Error)(nil); errors.As(err, &e) && e.Where == cfg.JWTSigningToken {
+			key = "jwt_signing_token"
+		}
+		return identities{}, cfg.Refuse(key, err)
+	}
+	// Found out later, it would cost each node a key and a hold.
+	if end := signer.ExpiresAt(); !end.IsZero() && !now.Before(end) {
+		return identities{}, cfg.Refuse("jwt_signing_token", &credentials.Error{
+			Kind: credentials.ErrIssuerExpired, Where: cfg.JWTSigningToken, Detail: "at " + end.UTC().Format(time.RFC3339), Remedy: "issue a new one for the same key",
+		})
 	}
 	return identities{verifier, signer, cfg.ServerJWTValidity}, nil
 }

@@ -123,4 +123,3 @@ func TestTooManyAtOnceIsSaidAtOnce(t *testing.T) {
 	close(w.block)
 	wg.Wait()
 }
-
