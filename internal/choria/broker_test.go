@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,9 +69,10 @@ func TestBrokerCutAtPublish(t *testing.T) {
 	n := node(t, f, func(r fakeRequest) { r.answer(0, "OK", restarting) })
 	refused := map[string]bool{}
 	published, cut := 0, make(chan struct{})
+	stop := sync.OnceFunc(func() { go func() { defer close(cut); f.StopBroker() }() })
 	for len(refused) < 5 {
 		if published == 5 {
-			go func() { defer close(cut); f.StopBroker() }()
+			stop()
 		}
 		pr := prepare(t, e, n.node())
 		c, err := e.Publish(deadline(t), receiptFor(pr), open, pr)

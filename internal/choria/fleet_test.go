@@ -201,7 +201,7 @@ func TestRealNodeFaults(t *testing.T) {
 		{"late", fleet.Fault{Kind: fleet.Delay, Delay: 1500 * time.Millisecond}, receipt.Lost, 1},
 		{"garbage", fleet.WireReply([]byte("{")), receipt.Lost, 0},
 		{"nothing", fleet.WireReply([]byte{}), receipt.Lost, 0},
-		{"huge", fleet.HugeReply(300 << 10), receipt.Lost, 0},
+		{"huge", fleet.HugeReply(300 << 10), receipt.Lost, 1},
 		{"mistyped", fleet.BodyReply(`{"statuscode":"0"}`), receipt.Lost, 1},
 		{"other sender", fleet.Fault{Kind: fleet.Alter, Alter: fleet.Alteration{Sender: "other"}}, receipt.Lost, 0},
 		{"other request", fleet.Fault{Kind: fleet.Alter, Alter: fleet.Alteration{RequestID: "2Other"}}, receipt.Lost, 0},
@@ -219,6 +219,7 @@ func TestRealNodeFaults(t *testing.T) {
 				t.Errorf("outcome %s (%s), want %s", o.Event, o.Why, tc.want)
 			}
 			for range news {
+				// an unusable reply is told too, so that a later one does not look like the only one
 				if l := receive(t, late); l.Second != (tc.late == 2) {
 					t.Errorf("late reply %+v", l)
 				}

@@ -9,8 +9,9 @@ import (
 	"provctl/receipt"
 )
 
-// LateReply is a reply to an effect's request that came when nobody waited for it any more, or besides the first. It is
-// evidence about that request's receipt, no outcome.
+// LateReply is a reply to an effect's request that is no outcome but evidence about its receipt: it came when nobody waited any
+// more, or besides another one, or it ended the call as lost because it could not be used. So every reply that is not the
+// outcome is reported, and a receipt with one reply in evidence really had one.
 type LateReply struct {
 	Request receipt.RequestID
 	Node    receipt.NodeID

@@ -157,7 +157,7 @@ func loadFramework(opt Options) (*fw.Framework, error) {
 	}
 	if opt.Insecure {
 		cfg.DisableTLS, cfg.Choria.SecurityProvider = true, "file"
-		protocol.Secure = "false"
+		protocol.Secure = "false" // of the whole process: the framework knows it only as a global
 	}
 	f, err := fw.NewWithConfig(cfg)
 	if err != nil {

@@ -123,16 +123,16 @@ type fakeNode struct {
 }
 
 type fakeRequest struct {
-	node          *fakeNode
-	ID            string `json:"id"`
-	TTL           int    `json:"ttl"`
-	Time          int64  `json:"time"`
-	Agent         string `json:"agent"`
-	Message       []byte `json:"message"`
-	Action        string `json:"-"`
-	Data          json.RawMessage
-	reply, caller string
-	Validated     int64
+	node      *fakeNode
+	ID        string `json:"id"`
+	TTL       int    `json:"ttl"`
+	Time      int64  `json:"time"`
+	Agent     string `json:"agent"`
+	Message   []byte `json:"message"`
+	Action    string `json:"-"`
+	Data      json.RawMessage
+	reply     string
+	Validated int64
 }
 
 // node joins the provisioning account under a fresh name. on answers the requests that a real node would accept.

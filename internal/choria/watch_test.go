@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +35,13 @@ func TestDiscoverSeveral(t *testing.T) {
 	if err != nil || n != len(want) || !slices.Equal(got, want) {
 		t.Errorf("found %d: %v, %v; want %v", n, got, err, want)
 	}
+	e.counts.mu.Lock()
+	for _, id := range want {
+		if ring := e.counts.nodes[id].ring; len(ring) != 1 {
+			t.Errorf("one broadcast counts %d times for %s", len(ring), id)
+		}
+	}
+	e.counts.mu.Unlock()
 	if e.Tally().BadIdentity != 1 {
 		t.Errorf("%d bad identities counted, want 1", e.Tally().BadIdentity)
 	}
@@ -100,8 +108,13 @@ func TestEvents(t *testing.T) {
 func TestSlowReceiverOfEventsBlocksNothing(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{}, notifyQueue+10)
 	f := ownBroker(t)
+	var once sync.Once
 	e := engine(t, f, func(o *Options) {
-		o.OnEvent = func(Event) { entered <- struct{}{}; <-release; panic("a faulty receiver") }
+		o.OnEvent = func(Event) {
+			entered <- struct{}{}
+			<-release
+			once.Do(func() { panic("a faulty receiver") })
+		}
 	})
 	n := node(t, f, func(r fakeRequest) { r.answer(0, "OK", restarting) })
 	for range notifyQueue + 100 {
