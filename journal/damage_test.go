@@ -59,6 +59,7 @@ func newSample(t testing.TB) sample {
 	var err error
 	s.db, err = os.ReadFile(filepath.Join(dir, "journal.db"))
 	must(t, err)
+	s.db = s.db[:int(highWater(s.db, os.Getpagesize()))*os.Getpagesize()] // without what bbolt grew in advance
 	s.marker, err = os.ReadFile(filepath.Join(dir, "journal.marker"))
 	must(t, err)
 	s.snapshot, err = journal.Read(dir)
@@ -182,7 +183,7 @@ func TestRandomFlips(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	used := int(highWater(s.db, page)) * page
 	count := 0
-	for i := range 1500 {
+	for i := range 500 {
 		db := append([]byte(nil), s.db...)
 		at := rng.IntN(used)
 		if i%2 == 0 {
@@ -193,8 +194,8 @@ func TestRandomFlips(t *testing.T) {
 			count++
 		}
 	}
-	t.Logf("%d of 1500 flips noticed, the others in free pages or unused bytes", count)
-	if count < 300 {
+	t.Logf("%d of 500 flips noticed, the others in free pages or unused bytes", count)
+	if count < 100 {
 		t.Errorf("only %d flips were noticed", count)
 	}
 }

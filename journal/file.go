@@ -24,6 +24,7 @@ const (
 	readWait = 100 * time.Millisecond // a worker holds it for as long as it lives
 	lockStep = 10 * time.Millisecond
 	mapSize  = 1 << 26 // mapped from the start, so that a growing file does not wait for readers; address space only
+	growSize = 1 << 20 // how much a full file grows
 )
 
 // statJournal judges what is at a journal's path before anything opens it.
@@ -81,13 +82,19 @@ func withReadOnly(path string, wait time.Duration, f func(*bolt.DB) error) error
 	switch {
 	case errors.As(err, &p):
 		// What bbolt holds in memory cannot be trusted to close. The map stays until the process ends.
-		if file != nil {
-			_ = file.Close()
-		}
+		_ = letGo(file)
 	case db != nil:
 		err = errors.Join(err, db.Close())
 	}
 	return err
+}
+
+// letGo frees the lock of a file that bbolt cannot be asked to close. Closing is not enough: the memory map keeps the lock.
+func letGo(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
 
 func shareLock(f *os.File, wait time.Duration) error {
@@ -135,11 +142,12 @@ func openWritable(path string) (db *bolt.DB, file *os.File, err error) {
 	})
 	if err != nil {
 		var p *panicError
-		if errors.As(err, &p) && file != nil {
-			_ = file.Close()
+		if errors.As(err, &p) {
+			_ = letGo(file)
 		}
 		return nil, nil, openError(path, err)
 	}
+	db.AllocSize = growSize
 	return db, file, nil
 }
 

@@ -23,11 +23,16 @@ func Init(dir string) (Info, error) {
 		return Info{}, fmt.Errorf("init journal: %w", err)
 	}
 	path := filepath.Join(dir, fileName)
-	if err := vacant(dir, path); err != nil {
-		return Info{}, err
-	}
 	if err := makeDir(dir); err != nil {
 		return Info{}, fmt.Errorf("init journal: %w", err)
+	}
+	free, err := lockDir(dir)
+	if err != nil {
+		return Info{}, fmt.Errorf("init journal: %w", err)
+	}
+	defer free()
+	if err := vacant(dir, path); err != nil {
+		return Info{}, err
 	}
 	m := meta{Magic: metaMagic, Format: formatVersion, ID: ulid.Make().String(), Created: time.Now().Round(0).UTC()}
 	temp, err := blank(dir, m)
@@ -47,6 +52,19 @@ func Init(dir string) (Info, error) {
 		return Info{}, fmt.Errorf("init journal: %w", err)
 	}
 	return m.info(path), nil
+}
+
+// lockDir keeps two inits of one directory apart: one's marker must not end up beside the other's journal.
+func lockDir(dir string) (free func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = d.Close()
+		return nil, fmt.Errorf("%w: %s: another init is at work there: %w", ErrExists, dir, err)
+	}
+	return func() { _ = d.Close() }, nil
 }
 
 // vacant refuses a directory that has a journal, or a marker that acknowledged anything.

@@ -177,7 +177,7 @@ func (j *Journal) Close() error {
 	<-j.done
 	var errs []error
 	if broken {
-		errs = append(errs, j.file.Close()) // frees the lock; the memory map stays until the process ends
+		errs = append(errs, letGo(j.file)) // the memory map stays until the process ends
 	} else {
 		errs = append(errs, guard(j.path, j.db.Close))
 	}

@@ -177,12 +177,17 @@ func (p *pass) ask() (*helper.Reply, error) {
 // fact runs a request that leaves nothing behind, off the lane while it lasts.
 func (p *pass) fact(ask func(context.Context) error) error {
 	var err error
+	var panicked any
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer func() { panicked = recover() }()
 		err = ask(p.facts)
 	}()
 	p.lane.Park(context.WithoutCancel(p.facts), done, false)
+	if panicked != nil {
+		panic(panicked) // here, where the worker's guard stands
+	}
 	return err
 }
 
@@ -205,11 +210,15 @@ func (p *pass) gate() error {
 	return nil
 }
 
-// fail ends the pass without an open receipt: the node is held and taken again later. When the worker is stopping the job is
-// given back instead, since its requests were cut short.
+// fail ends the pass without an open receipt: the node is held and taken again later. If the node is not to blame, because the
+// worker is stopping or its connection broke, the job is given back instead.
 func (p *pass) fail(doing string, err error) error {
 	if gate := p.gate(); gate != nil {
 		return gate
+	}
+	if cut := p.lane.Disturbed(); cut != nil {
+		p.log.Info("could not "+doing+"; trying again", "error", err, "why", cut)
+		return stop{journal.Next{Event: receipt.Requeue, Why: cut.Error(), NotBefore: p.Now().Add(p.Retry)}}
 	}
 	p.log.Warn("could not "+doing, "error", err)
 	return p.end(receipt.FailedJob, fmt.Sprintf("could not %s: %v", doing, err))

@@ -3,12 +3,16 @@ package sequence
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"provctl/internal/helper"
 	"provctl/journal"
 	"provctl/receipt"
 )
+
+// ErrNotSent is returned by Wire.Publish when provably nothing of the request left this process.
+var ErrNotSent = errors.New("not sent")
 
 // Journal is what a pass needs of the durable state; *journal.Journal provides it.
 type Journal interface {
@@ -31,7 +35,8 @@ type Wire interface {
 	Inventory(context.Context, receipt.NodeID) (json.RawMessage, error)
 	// Prepare builds and signs an effect's request; its TTL clock starts. Nothing is sent.
 	Prepare(receipt.NodeID, receipt.Action, any) (Prepared, error)
-	// Publish checks the fence and sends. An error means that provably nothing left.
+	// Publish checks the fence and sends. An error that is ErrNotSent means that provably nothing left; any other is a defect of
+	// the caller, and then nobody knows.
 	Publish(context.Context, *journal.Pending, Prepared) (Call, error)
 }
 
@@ -81,6 +86,10 @@ type Lane interface {
 	// Park waits until done is closed or ctx ends. A wait that lasts gives the lane to other jobs meanwhile. An effect that
 	// is waited for so long counts as a doubt: too many of them stop new claims.
 	Park(ctx context.Context, done <-chan struct{}, effect bool)
-	// Gate returns nil while effects may be begun, else why not: the worker is stopping, or the fleet is blocked.
+	// Gate returns nil while effects may be begun, else why not: the worker is stopping, the broker is away, or the fleet is
+	// blocked.
 	Gate() error
+	// Disturbed returns nil unless the connection to the broker broke since the pass began: what failed then says nothing
+	// about the node.
+	Disturbed() error
 }

@@ -46,9 +46,12 @@ func (w *Worker) watch(ctx context.Context) {
 				return
 			}
 			w.running.Go(func() {
+				defer func() {
+					<-room
+					wake(w.wakeWatch)
+				}()
+				defer w.guard("a look at receipt " + string(id))
 				w.look(ctx, id)
-				<-room
-				wake(w.wakeWatch)
 			})
 		}
 		timer := time.NewTimer(wait)
@@ -90,8 +93,9 @@ func (w *Worker) lookAtAll(ctx context.Context) {
 	for _, id := range due {
 		room <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-room }()
+			defer w.guard("a look at receipt " + string(id))
 			w.look(ctx, id)
-			<-room
 		})
 	}
 	wg.Wait()
@@ -204,6 +208,7 @@ func (w *Worker) lookSoon(node receipt.NodeID) {
 
 // OnReconnect has every blocked node looked at, and work taken up again. It never blocks.
 func (w *Worker) OnReconnect() {
+	w.reconnects.Add(1)
 	w.mu.Lock()
 	for _, watch := range w.watches {
 		watch.next = w.o.Now()

@@ -71,7 +71,10 @@ func (w *Worker) admitted(ctx context.Context, a journal.Admission) {
 	case journal.BlockedNode:
 		w.lookSoon(a.Node)
 	case journal.Out:
-		w.running.Go(func() { w.checkOut(ctx, a) })
+		w.running.Go(func() {
+			defer w.guard("a look at node " + string(a.Node))
+			w.checkOut(ctx, a)
+		})
 	}
 }
 
@@ -88,6 +91,9 @@ func (w *Worker) checkOut(ctx context.Context, a journal.Admission) {
 			w.giveUp(err)
 		}
 		return
+	}
+	if !a.NodeRecord.OutOf.Known() {
+		return // nobody had seen the one it went out with: from now on this one counts as it
 	}
 	w.log.Info("a node that was kept out came back as another incarnation", "node", a.Node, "incarnation", stats.Incarnation)
 	w.Sight(a.Node, "event", w.o.Now())

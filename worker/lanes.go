@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"provctl/journal"
@@ -96,13 +95,10 @@ const maxParked = 1000
 // work makes one pass over one job.
 func (w *Worker) work(e entry) {
 	defer func() {
-		if p := recover(); p != nil {
-			w.log.Error("a pass panicked", "node", e.node, "job", e.job, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			w.giveUp(fmt.Errorf("%w: node %s, job %s: %v", ErrPanic, e.node, e.job, p))
-		}
 		<-w.slots
 		wake(w.wakeLanes)
 	}()
+	defer w.guard(fmt.Sprintf("job %s of node %s", e.job, e.node))
 	ctx := context.WithoutCancel(w.effects)
 	if w.o.Now().Sub(e.seen) > 2*w.o.Interval {
 		w.move(ctx, e, journal.Next{Event: receipt.End, Result: receipt.Stale, Why: "not seen for two intervals while it waited"})
@@ -116,7 +112,7 @@ func (w *Worker) work(e entry) {
 		}
 		return
 	}
-	next, err := w.cycle.Run(w.facts, w.effects, &lane{w: w}, job)
+	next, err := w.cycle.Run(w.facts, w.effects, &lane{w: w, links: w.reconnects.Load()}, job)
 	if err != nil {
 		w.release(e)
 		w.giveUp(fmt.Errorf("job %s of %s: %w", e.job, e.node, err))
@@ -155,12 +151,14 @@ func (w *Worker) follow(job receipt.Job) error {
 	switch job.Status {
 	case receipt.Queued:
 		w.mu.Lock()
-		w.queue.push(entry{job: job.ID, node: job.Node, seen: now, notBefore: job.NotBefore})
+		if w.busy[job.Node] == "" { // else a pass has just taken it, and follows it itself
+			w.queue.push(entry{job: job.ID, node: job.Node, seen: now, notBefore: job.NotBefore})
+		}
 		w.mu.Unlock()
 		wake(w.wakeLanes)
 	case receipt.Blocked:
 		node, err := w.j.Node(job.Node)
-		if err != nil {
+		if err != nil || node.Open == "" { // a verdict came first, and was followed
 			return err
 		}
 		r, err := w.j.Receipt(node.Open)
@@ -178,7 +176,10 @@ func (w *Worker) follow(job receipt.Job) error {
 }
 
 // lane is a pass's permission to be busy.
-type lane struct{ w *Worker }
+type lane struct {
+	w     *Worker
+	links int64 // reconnects before the pass
+}
 
 // Park implements sequence.Lane.
 func (l *lane) Park(ctx context.Context, done <-chan struct{}, effect bool) {
@@ -211,11 +212,21 @@ func (l *lane) Gate() error {
 	switch {
 	case l.w.stopping.Load():
 		return errors.New("the worker is stopping")
+	case !l.w.net.Connected():
+		return errors.New("the broker is not connected")
 	case l.w.o.FleetBlocks && l.w.unknown() > 0:
 		return errors.New("on_unknown is fleet and an effect is unknown")
 	default:
 		return nil
 	}
+}
+
+// Disturbed implements sequence.Lane.
+func (l *lane) Disturbed() error {
+	if l.w.reconnects.Load() == l.links && l.w.net.Connected() {
+		return nil
+	}
+	return errors.New("the connection to the broker broke meanwhile")
 }
 
 // recorder remembers which receipt a request belongs to before it is published, so that a late reply finds it.

@@ -23,9 +23,10 @@ func (w *Worker) Live() control.Live {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	parked := int(w.parked.Load())
 	return control.Live{
 		PID: os.Getpid(), Epoch: w.o.Epoch, State: w.state, Connected: connected,
-		Lanes: w.o.Lanes, Busy: len(w.busy), Parked: int(w.parked.Load()), Queue: w.queue.len(), Gate: gate,
+		Lanes: w.o.Lanes, Busy: min(max(0, len(w.busy)-parked), w.o.Lanes), Parked: parked, Queue: w.queue.len(), Gate: gate,
 		Started: w.started, Version: w.o.Version,
 	}
 }
@@ -68,6 +69,12 @@ func (w *Worker) AdmitByHand(ctx context.Context, node receipt.NodeID, by, reaso
 
 // Probe gathers evidence on a receipt now. Unless evidence is manual a proof settles it.
 func (w *Worker) Probe(ctx context.Context, id receipt.ReceiptID) (receipt.Receipt, error) {
+	w.mu.Lock()
+	starting := w.net == nil
+	w.mu.Unlock()
+	if starting {
+		return receipt.Receipt{}, fmt.Errorf("look at receipt %s: the worker is starting; try again in a moment", id)
+	}
 	settled, err := w.gather(ctx, id)
 	if err != nil {
 		return receipt.Receipt{}, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,8 @@ type Worker struct {
 	fatal    chan error      // what the worker cannot go on after; holds the first
 	stopping atomic.Bool
 	intaking atomic.Bool
+	// reconnects counts the times that the connection to the broker came back.
+	reconnects atomic.Int64
 
 	mu       sync.Mutex
 	state    control.State
@@ -155,9 +158,12 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	if err == nil && ctx.Err() == nil {
 		w.setState(control.Running)
 		w.intaking.Store(true)
-		w.log.Info("ready", "epoch", w.o.Epoch, "lanes", w.o.Lanes, "queued", w.queue.len(), "unknown", w.unknown())
+		w.log.Info("ready", "epoch", w.o.Epoch, "lanes", w.o.Lanes, "queued", w.waiting(), "unknown", w.unknown())
 		for _, loop := range []func(context.Context){w.dispatch, w.intake, w.discover, w.watch, w.keepHouse} {
-			loops.Go(func() { loop(ctx) })
+			loops.Go(func() {
+				defer w.guard("the worker")
+				loop(ctx)
+			})
 		}
 		select {
 		case <-ctx.Done():
@@ -227,9 +233,11 @@ func (w *Worker) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.mu.Lock()
 	for _, job := range queued {
 		w.queue.push(entry{job: job.ID, node: job.Node, seen: job.Seen, notBefore: job.NotBefore})
 	}
+	w.mu.Unlock()
 	if err := w.net.Connect(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -249,8 +257,23 @@ func (w *Worker) setState(s control.State) {
 	w.mu.Unlock()
 }
 
-// ErrPanic is returned by Run when a pass panicked. Its job counts as interrupted at the next start.
-var ErrPanic = errors.New("a pass panicked: this is a defect of provctl")
+// guard, deferred, turns a panic into the end of the worker: what panicked is a defect, and nothing may be sent after it.
+func (w *Worker) guard(what string) {
+	if p := recover(); p != nil {
+		w.log.Error(what+" panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		w.giveUp(fmt.Errorf("%w: %s: %v", ErrPanic, what, p))
+	}
+}
+
+// waiting is how many jobs wait for a lane.
+func (w *Worker) waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.len()
+}
+
+// ErrPanic is returned by Run when a pass or a loop panicked. The pass's job counts as interrupted at the next start.
+var ErrPanic = errors.New("a panic: this is a defect of provctl")
 
 func wake(c chan struct{}) {
 	select {

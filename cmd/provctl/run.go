@@ -22,7 +22,6 @@ import (
 	"provctl/internal/choria"
 	"provctl/internal/config"
 	"provctl/internal/control"
-	"provctl/internal/localfs"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/worker"
@@ -102,13 +101,10 @@ func stopOnSignal(ctx context.Context, log *slog.Logger) (context.Context, func(
 	}
 }
 
-// acquire takes the worker's lock. What keeps it for good from being taken is told from what may pass.
+// acquire takes the worker's lock. A state directory that is not there is a journal that is not there.
 func acquire(cfg *config.Config) (*fence.Lock, error) {
 	lock, err := fence.Acquire(cfg.StateDir)
-	switch {
-	case errors.Is(err, localfs.ErrNetwork):
-		return nil, cfg.Refuse("state_dir", err)
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: the state directory %s does not exist: mount or restore it; only if there never was one, run: provctl init --state-dir %s",
 			journal.ErrMissing, cfg.StateDir, cfg.StateDir)
 	}

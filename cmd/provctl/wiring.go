@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -55,7 +56,11 @@ func (n network) Prepare(node receipt.NodeID, a receipt.Action, input any) (sequ
 
 func (n network) Publish(ctx context.Context, pending *journal.Pending, p sequence.Prepared) (sequence.Call, error) {
 	c, err := n.Engine.Publish(ctx, pending, n.guard, p.Carried.(*choria.Prepared))
-	if err != nil {
+	var unsent *choria.NotSentError
+	switch {
+	case errors.As(err, &unsent):
+		return nil, fmt.Errorf("%w: %w", sequence.ErrNotSent, err)
+	case err != nil:
 		return nil, err
 	}
 	return call{c}, nil
@@ -66,7 +71,7 @@ type call struct{ *choria.Call }
 func (c call) Outcome() sequence.Outcome {
 	o := c.Call.Outcome()
 	out := sequence.Outcome{Event: o.Event, Why: o.Why, Data: o.Data}
-	if o.Reply != (receipt.Reply{}) {
+	if answered := o.Event != receipt.NeverSent && o.Event != receipt.Lost; answered || o.Reply != (receipt.Reply{}) {
 		out.Reply = &o.Reply
 	}
 	return out

@@ -82,7 +82,7 @@ func (e *Engine) Publish(ctx context.Context, p Pending, g Guard, pr *Prepared) 
 		unlock()
 		return nil, err
 	}
-	e.log.Info("effect published", "node", pr.Node, "receipt", r.ID, "request", pr.Request, "action", pr.Action.String(), "acknowledged", c.acked)
+	e.log.Debug("effect published", "node", pr.Node, "receipt", r.ID, "request", pr.Request, "action", pr.Action.String(), "acknowledged", c.acked)
 	if !e.spawn(func() { e.await(c) }) {
 		e.finish(c, Outcome{Event: receipt.Lost, Why: "the worker stopped before a reply came"})
 	}
@@ -252,7 +252,7 @@ func (e *Engine) finish(c *Call, o Outcome) {
 		e.late(pr.Request, m)
 	}
 	c.outcome = o
-	e.log.Info("effect answered", "node", pr.Node, "receipt", c.receipt, "request", pr.Request, "action", pr.Action.String(), "event", o.Event.String(), "why", o.Why)
+	e.log.Debug("effect answered", "node", pr.Node, "receipt", c.receipt, "request", pr.Request, "action", pr.Action.String(), "event", o.Event.String(), "why", o.Why)
 	c.unlock()
 	close(c.done)
 }

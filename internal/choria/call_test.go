@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"provctl/internal/agent"
 	"provctl/receipt"
 )
 
@@ -20,36 +21,36 @@ func TestReplyDecides(t *testing.T) {
 		want   receipt.Event
 		why    string
 	}{
-		{"restart accepted", receipt.Restart, RestartInput{Splay: 1}, func(r fakeRequest) { r.answer(0, "OK", restarting) }, receipt.ReplyApplied, "Restarting"},
-		{"restart refused", receipt.Restart, RestartInput{Splay: 1}, func(r fakeRequest) { r.answer(1, "Incorrect provision token supplied", "{}") }, receipt.ReplyRefused, "token"},
-		{"configure failed", receipt.Configure, ConfigureInput{Config: ConfigMap{"identity": "x"}}, func(r fakeRequest) { r.answer(1, "TLS Setup Failed: no space", "{}") }, receipt.ReplyFailed, "TLS"},
-		{"key", receipt.Gen25519, Gen25519Input{Nonce: "n"}, func(r fakeRequest) { r.answer(0, "OK", key) }, receipt.ReplyApplied, "key"},
-		{"key without signature", receipt.Gen25519, Gen25519Input{Nonce: "n"}, func(r fakeRequest) { r.answer(0, "OK", `{"public_key":"ab","directory":"/"}`) }, receipt.Lost, "public_key"},
-		{"success in other words", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.answer(0, "OK", `{"message":"fine"}`) }, receipt.Lost, "words"},
-		{"no message", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.answer(0, "OK", `{}`) }, receipt.Lost, "no message"},
-		{"mistyped message", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.answer(0, "OK", `{"message":1}`) }, receipt.Lost, "cannot be read"},
-		{"data is null", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.answer(0, "OK", `null`) }, receipt.Lost, "no message"},
-		{"no status code", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.raw(`{"statusmsg":"OK","data":` + restarting + `}`) }, receipt.Lost, "no status code"},
-		{"null status code", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.raw(`{"statuscode":null,"data":` + restarting + `}`) }, receipt.Lost, "no status code"},
-		{"mistyped status code", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.raw(`{"statuscode":"0","data":` + restarting + `}`) }, receipt.Lost, "no mcorpc reply"},
-		{"status code 9", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.raw(`{"statuscode":9,"data":` + restarting + `}`) }, receipt.Lost, "status code 9"},
-		{"two status codes", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.raw(`{"statuscode":1,"statuscode":0,"data":` + restarting + `}`) }, receipt.Lost, "no mcorpc reply"},
-		{"other case", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.raw(`{"StatusCode":0,"data":` + restarting + `}`) }, receipt.Lost, "no status code"},
-		{"empty body", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.raw("") }, receipt.Lost, "empty"},
-		{"empty message", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.publish(nil) }, receipt.Lost, "decoded"},
-		{"garbage", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.publish([]byte("\x00garbage{")) }, receipt.Lost, "decoded"},
-		{"null transport", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.publish([]byte("null")) }, receipt.Lost, "decoded"},
-		{"null headers", receipt.Restart, RestartInput{}, func(r fakeRequest) {
+		{"restart accepted", receipt.Restart, agent.Restart{Splay: 1}, func(r fakeRequest) { r.answer(0, "OK", restarting) }, receipt.ReplyApplied, "Restarting"},
+		{"restart refused", receipt.Restart, agent.Restart{Splay: 1}, func(r fakeRequest) { r.answer(1, "Incorrect provision token supplied", "{}") }, receipt.ReplyRefused, "token"},
+		{"configure failed", receipt.Configure, agent.Configure{Config: agent.Config{"identity": "x"}}, func(r fakeRequest) { r.answer(1, "TLS Setup Failed: no space", "{}") }, receipt.ReplyFailed, "TLS"},
+		{"key", receipt.Gen25519, agent.Gen25519{Nonce: "n"}, func(r fakeRequest) { r.answer(0, "OK", key) }, receipt.ReplyApplied, "key"},
+		{"key without signature", receipt.Gen25519, agent.Gen25519{Nonce: "n"}, func(r fakeRequest) { r.answer(0, "OK", `{"public_key":"ab","directory":"/"}`) }, receipt.Lost, "public_key"},
+		{"success in other words", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.answer(0, "OK", `{"message":"fine"}`) }, receipt.Lost, "words"},
+		{"no message", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.answer(0, "OK", `{}`) }, receipt.Lost, "no message"},
+		{"mistyped message", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.answer(0, "OK", `{"message":1}`) }, receipt.Lost, "cannot be read"},
+		{"data is null", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.answer(0, "OK", `null`) }, receipt.Lost, "no message"},
+		{"no status code", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.raw(`{"statusmsg":"OK","data":` + restarting + `}`) }, receipt.Lost, "no status code"},
+		{"null status code", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.raw(`{"statuscode":null,"data":` + restarting + `}`) }, receipt.Lost, "no status code"},
+		{"mistyped status code", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.raw(`{"statuscode":"0","data":` + restarting + `}`) }, receipt.Lost, "no mcorpc reply"},
+		{"status code 9", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.raw(`{"statuscode":9,"data":` + restarting + `}`) }, receipt.Lost, "status code 9"},
+		{"two status codes", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.raw(`{"statuscode":1,"statuscode":0,"data":` + restarting + `}`) }, receipt.Lost, "no mcorpc reply"},
+		{"other case", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.raw(`{"StatusCode":0,"data":` + restarting + `}`) }, receipt.Lost, "no status code"},
+		{"empty body", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.raw("") }, receipt.Lost, "empty"},
+		{"empty message", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.publish(nil) }, receipt.Lost, "decoded"},
+		{"garbage", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.publish([]byte("\x00garbage{")) }, receipt.Lost, "decoded"},
+		{"null transport", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.publish([]byte("null")) }, receipt.Lost, "decoded"},
+		{"null headers", receipt.Restart, agent.Restart{}, func(r fakeRequest) {
 			r.publish([]byte(`{"protocol":"io.choria.protocol.v2.transport","headers":null,"data":null}`))
 		}, receipt.Lost, "decoded"},
-		{"wrong hash", receipt.Restart, RestartInput{}, func(r fakeRequest) {
+		{"wrong hash", receipt.Restart, agent.Restart{}, func(r fakeRequest) {
 			r.publish([]byte(`{"protocol":"io.choria.protocol.v2.transport","headers":{},"data":"eyJwcm90b2NvbCI6ImlvLmNob3JpYS5wcm90b2NvbC52Mi5zZWN1cmVfcmVwbHkiLCJyZXBseSI6ImUzMD0iLCJoYXNoIjoieCJ9"}`))
 		}, receipt.Lost, "decoded"},
-		{"truncated", receipt.Restart, RestartInput{}, func(r fakeRequest) {
+		{"truncated", receipt.Restart, agent.Restart{}, func(r fakeRequest) {
 			b := r.seal(r.node.id, r.ID, r.body(0, "OK", restarting))
 			r.publish(b[:len(b)/2])
 		}, receipt.Lost, "decoded"},
-		{"huge text", receipt.Restart, RestartInput{}, func(r fakeRequest) { r.answer(1, strings.Repeat("\x1b[31mx", 30000), "{}") }, receipt.ReplyFailed, "code 1"},
+		{"huge text", receipt.Restart, agent.Restart{}, func(r fakeRequest) { r.answer(1, strings.Repeat("\x1b[31mx", 30000), "{}") }, receipt.ReplyFailed, "code 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := engine(t, broker(t))
@@ -289,13 +290,13 @@ func TestPrepareRefuses(t *testing.T) {
 		input  any
 		want   error
 	}{
-		{"wildcard", "a.*", receipt.Restart, RestartInput{}, receipt.ErrInvalid},
-		{"empty", "", receipt.Restart, RestartInput{}, receipt.ErrInvalid},
-		{"input of another action", "a", receipt.Restart, ShutdownInput{}, ErrMisuse},
-		{"pointer", "a", receipt.Restart, &RestartInput{}, ErrMisuse},
+		{"wildcard", "a.*", receipt.Restart, agent.Restart{}, receipt.ErrInvalid},
+		{"empty", "", receipt.Restart, agent.Restart{}, receipt.ErrInvalid},
+		{"input of another action", "a", receipt.Restart, agent.Shutdown{}, ErrMisuse},
+		{"pointer", "a", receipt.Restart, &agent.Restart{}, ErrMisuse},
 		{"nothing", "a", receipt.Restart, nil, ErrMisuse},
-		{"unknown action", "a", receipt.Action(99), RestartInput{}, ErrMisuse},
-		{"beyond the broker's limit", "a", receipt.Configure, ConfigureInput{Config: ConfigMap{"a": strings.Repeat("x", 1<<20)}}, nil},
+		{"unknown action", "a", receipt.Action(99), agent.Restart{}, ErrMisuse},
+		{"beyond the broker's limit", "a", receipt.Configure, agent.Configure{Config: agent.Config{"a": strings.Repeat("x", 1<<20)}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if pr, err := e.Prepare(tc.node, tc.action, tc.input); err == nil || tc.want != nil && !errors.Is(err, tc.want) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"provctl/internal/agent"
 	"provctl/internal/fleet"
 	"provctl/receipt"
 )
@@ -81,7 +82,7 @@ func TestRealNodes(t *testing.T) {
 		t.Errorf("a wrong token: %v", err)
 	}
 
-	o := publishAndWait(t, e, n, receipt.Gen25519, Gen25519Input{Token: files.Token, Nonce: "nonce"})
+	o := publishAndWait(t, e, n, receipt.Gen25519, agent.Gen25519{Token: files.Token, Nonce: "nonce"})
 	if o.Event != receipt.ReplyApplied {
 		t.Fatalf("gen25519: %s (%s)", o.Event, o.Why)
 	}
@@ -110,19 +111,19 @@ func TestRealNodes(t *testing.T) {
 	}
 	counted(1)
 
-	if o := publishAndWait(t, e, n, receipt.Gen25519, Gen25519Input{Token: "wrong", Nonce: "nonce"}); o.Event != receipt.ReplyRefused {
+	if o := publishAndWait(t, e, n, receipt.Gen25519, agent.Gen25519{Token: "wrong", Nonce: "nonce"}); o.Event != receipt.ReplyRefused {
 		t.Errorf("gen25519 with a wrong token: %s (%s)", o.Event, o.Why)
 	}
-	if o := publishAndWait(t, e, n, receipt.ReleaseUpdate, ReleaseUpdateInput{Token: files.Token, Repository: "http://127.0.0.1:1", Version: "9"}); o.Event != receipt.ReplyRefused {
+	if o := publishAndWait(t, e, n, receipt.ReleaseUpdate, agent.ReleaseUpdate{Token: files.Token, Repository: "http://127.0.0.1:1", Version: "9"}); o.Event != receipt.ReplyRefused {
 		t.Errorf("an update that is not enabled: %s (%s)", o.Event, o.Why)
 	}
-	if o := publishAndWait(t, e, n, receipt.Configure, ConfigureInput{Token: files.Token, Config: ConfigMap{"identity": string(n), "plugin.choria.server.provision": "1"}}); o.Event != receipt.ReplyApplied {
+	if o := publishAndWait(t, e, n, receipt.Configure, agent.Configure{Token: files.Token, Config: agent.Config{"identity": string(n), "plugin.choria.server.provision": "1"}}); o.Event != receipt.ReplyApplied {
 		t.Errorf("configure: %s (%s)", o.Event, o.Why)
 	}
 	for ev := receive(t, events); ev.Node != n || ev.Seen.Type != Provisioned; ev = receive(t, events) {
 		t.Logf("event %+v", ev)
 	}
-	if o := publishAndWait(t, e, n, receipt.Restart, RestartInput{Token: files.Token, Splay: 1}); o.Event != receipt.ReplyRefused {
+	if o := publishAndWait(t, e, n, receipt.Restart, agent.Restart{Token: files.Token, Splay: 1}); o.Event != receipt.ReplyRefused {
 		t.Errorf("restart into provisioning: %s (%s)", o.Event, o.Why)
 	}
 	counted(5)
@@ -137,7 +138,7 @@ func shutdownLeaves(t *testing.T, f *fleet.Fleet, e *Engine, n receipt.NodeID, t
 		t.Errorf("connections of a living node: %+v, %v", seen, err)
 	}
 	before := time.Now()
-	if o := publishAndWait(t, e, n, receipt.Shutdown, ShutdownInput{Token: token}); o.Event != receipt.ReplyApplied {
+	if o := publishAndWait(t, e, n, receipt.Shutdown, agent.Shutdown{Token: token}); o.Event != receipt.ReplyApplied {
 		t.Fatalf("shutdown: %s (%s)", o.Event, o.Why)
 	}
 	if err := f.Wait(deadline(t), func(s fleet.State) bool { return !s.Nodes[string(n)].Alive }); err != nil {
@@ -147,7 +148,7 @@ func shutdownLeaves(t *testing.T, f *fleet.Fleet, e *Engine, n receipt.NodeID, t
 		seen, err := e.Connections(deadline(t), n)
 		return err == nil && seen.Live == 0 && seen.LastClosed.After(before)
 	})
-	if o := publishAndWait(t, e, n, receipt.Shutdown, ShutdownInput{Token: token}); o.Event != receipt.NeverSent {
+	if o := publishAndWait(t, e, n, receipt.Shutdown, agent.Shutdown{Token: token}); o.Event != receipt.NeverSent {
 		t.Errorf("an effect on a node that left: %s (%s)", o.Event, o.Why)
 	}
 }
@@ -211,7 +212,7 @@ func TestRealNodeFaults(t *testing.T) {
 			if tc.name != "none" {
 				f.SetFault(string(n), "gen25519", tc.fault)
 			}
-			o := publishAndWait(t, e, n, receipt.Gen25519, Gen25519Input{Token: files.Token, Nonce: "x"})
+			o := publishAndWait(t, e, n, receipt.Gen25519, agent.Gen25519{Token: files.Token, Nonce: "x"})
 			news := tc.late
 			if tc.late == 2 && o.Event == receipt.ReplyApplied {
 				news = 1

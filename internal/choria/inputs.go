@@ -7,32 +7,21 @@ import (
 	"provctl/receipt"
 )
 
-// The inputs of the effects; package agent documents them.
-type (
-	Gen25519Input      = agent.Gen25519
-	GenCSRInput        = agent.GenCSR
-	ConfigureInput     = agent.Configure
-	ReleaseUpdateInput = agent.ReleaseUpdate
-	RestartInput       = agent.Restart
-	ShutdownInput      = agent.Shutdown
-	ConfigMap          = agent.Config
-)
-
 // checkInput guards against an input that belongs to another action.
 func checkInput(a receipt.Action, input any) error {
 	ok := false
 	switch input.(type) {
-	case Gen25519Input:
+	case agent.Gen25519:
 		ok = a == receipt.Gen25519
-	case GenCSRInput:
+	case agent.GenCSR:
 		ok = a == receipt.GenCSR
-	case ConfigureInput:
+	case agent.Configure:
 		ok = a == receipt.Configure
-	case ReleaseUpdateInput:
+	case agent.ReleaseUpdate:
 		ok = a == receipt.ReleaseUpdate
-	case RestartInput:
+	case agent.Restart:
 		ok = a == receipt.Restart
-	case ShutdownInput:
+	case agent.Shutdown:
 		ok = a == receipt.Shutdown
 	}
 	if !ok {

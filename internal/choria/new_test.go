@@ -16,6 +16,7 @@ import (
 
 	"github.com/choria-io/go-choria/protocol"
 
+	"provctl/internal/agent"
 	"provctl/receipt"
 )
 
@@ -92,7 +93,7 @@ func TestProtocol1(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	pr, err := e.Prepare("a.example.net", receipt.Restart, RestartInput{Splay: 1})
+	pr, err := e.Prepare("a.example.net", receipt.Restart, agent.Restart{Splay: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestPreparedRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	in := ConfigureInput{Token: "t", Config: ConfigMap{"identity": "a"}, ServerJWT: "j"}
+	in := agent.Configure{Token: "t", Config: agent.Config{"identity": "a"}, ServerJWT: "j"}
 	pr, err := e.Prepare("a.example.net", receipt.Configure, in)
 	if err != nil {
 		t.Fatal(err)

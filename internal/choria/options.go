@@ -108,7 +108,6 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	def(&o.TTL, 60*time.Second)
-	def(&o.Skew, 10*time.Second)
 	def(&o.FactTimeout, 10*time.Second)
 	def(&o.StatsTimeout, 5*time.Second)
 	def(&o.FlushTimeout, 5*time.Second)

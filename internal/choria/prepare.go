@@ -43,7 +43,7 @@ type outgoing struct {
 	data    []byte
 }
 
-// Prepare builds and signs an effect's request. The input is one of the Input types, by value. Nothing is sent; the receipt is
+// Prepare builds and signs an effect's request. The input is one of those of package agent, by value. Nothing is sent; the receipt is
 // to be written next, with what Prepared says. An error wraps receipt.ErrInvalid for a node that cannot be addressed and
 // ErrMisuse for an input of another action.
 func (e *Engine) Prepare(node receipt.NodeID, a receipt.Action, input any) (*Prepared, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
 
+	"provctl/internal/agent"
 	"provctl/internal/fleet"
 	"provctl/receipt"
 )
@@ -318,7 +319,7 @@ var open = guard(func(receipt.Receipt) error { return nil })
 
 func prepare(t testing.TB, e *Engine, n receipt.NodeID) *Prepared {
 	t.Helper()
-	pr, err := e.Prepare(n, receipt.Restart, RestartInput{Splay: 1})
+	pr, err := e.Prepare(n, receipt.Restart, agent.Restart{Splay: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,8 @@ type Features struct {
 type Config struct {
 	File string // absolute path of the file read
 
+	Places map[string]Position // of the keys that are set
+
 	Workers            int           // lanes, at least 1
 	Interval           time.Duration // between discoveries, see [Load]
 	Logfile            string        // empty: standard error
@@ -142,7 +144,17 @@ func Load(path string) (*Config, []Warning, error) {
 	if len(d.problems) > 0 {
 		return nil, d.sortedWarnings(), &Invalid{Problems: d.sortedProblems()}
 	}
+	c.Places = make(map[string]Position, len(d.entries))
+	for key, e := range d.entries {
+		c.Places[key] = e.at
+	}
 	return c, d.sortedWarnings(), nil
+}
+
+// Refuse makes an [*Invalid] of what comes out only when a setting is used: the content of a file that it names, a directory
+// that will not do. The error's text is one line without secrets that says the remedy.
+func (c *Config) Refuse(key string, err error) *Invalid {
+	return &Invalid{Problems: []Problem{{File: c.File, At: c.Places[key], Key: key, Text: err.Error()}}}
 }
 
 // decode fills c from the entries. Each accessor marks its key as known, so the

@@ -86,7 +86,7 @@ func TestLoadComplete(t *testing.T) {
 		t.Errorf("warnings: %v", warnings)
 	}
 	want := config.Config{
-		File: file, Workers: 4, Interval: 5 * time.Minute, Logfile: "/dev/stdout", Loglevel: slog.LevelWarn,
+		File: file, Places: c.Places, Workers: 4, Interval: 5 * time.Minute, Logfile: "/dev/stdout", Loglevel: slog.LevelWarn,
 		Helper: filepath.Join(dir, "helper.sh") + " --site 'north 1'", Token: "s3cret",
 		LifecycleComponent: "provision_mode_server", Site: "testing", MonitorPort: 9000,
 		BrokerProvisioningPassword: "t0psecret", JWTVerifyCert: hexKey,
@@ -103,6 +103,9 @@ func TestLoadComplete(t *testing.T) {
 	}
 	if got, want := fmt.Sprintf("%+v", *c), fmt.Sprintf("%+v", want); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got, want := c.Refuse("helper", errors.New("broken; mend it")).Error(), file+":6:1: helper: broken; mend it"; got != want {
+		t.Errorf("Refuse says %q, want %q", got, want)
 	}
 }
 

@@ -39,7 +39,7 @@ type Problem struct {
 	Key    string // dotted; empty when the file as a whole is meant
 	Value  string
 	Text   string
-	Remedy string
+	Remedy string // empty: the text says it
 }
 
 // String renders the problem on one line.
@@ -53,7 +53,10 @@ func (p Problem) String() string {
 	if p.Value != "" {
 		b.WriteString(", found " + p.Value)
 	}
-	return b.String() + "; " + p.Remedy
+	if p.Remedy != "" {
+		b.WriteString("; " + p.Remedy)
+	}
+	return b.String()
 }
 
 // Invalid is the error of [Load]: everything that is wrong, in file order, what

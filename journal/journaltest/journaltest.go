@@ -97,6 +97,8 @@ func NewBench(t testing.TB, f Factory) *Bench {
 	b := &Bench{T: t, Clock: NewClock(), factory: f, dir: t.TempDir()}
 	b.ok(f.Create(b.dir))
 	b.open()
+	_, err := b.Store.Admit(b.Ctx(), []journal.Sighting{{Node: "n1"}}, 1)
+	b.is(err, receipt.ErrFenced) // no term has begun, not even the first
 	b.raise()
 	t.Cleanup(func() {
 		b.ok(b.Store.Close())
