@@ -226,6 +226,25 @@ func (s *site) verdict(i item, verdict string) (string, int) {
 	return s.provctl("reconcile", i.Receipt, "--verdict", verdict, "--reason", "looked at the node", "--seen", fmt.Sprint(i.Version), "--state-dir", s.files.StateDir)
 }
 
+// resolve gives a verdict on a node's open receipt once its horizon is over, looking again if evidence changed it meanwhile.
+func (s *site) resolve(node, verdict string) {
+	s.t.Helper()
+	s.await("the verdict on "+node+" is taken", func() bool {
+		i, ok := s.view().of(node)
+		if !ok || i.Status != "unknown" {
+			s.t.Fatalf("%s has no unknown receipt to decide on: %+v", node, i)
+		}
+		if i.HorizonLeft > 0 {
+			return false
+		}
+		out, code := s.verdict(i, verdict)
+		if code != 0 && code != 4 {
+			s.t.Fatalf("reconcile %s: exit %d: %s", i.Receipt, code, out)
+		}
+		return code == 0
+	})
+}
+
 // ran checks how often actions ran on a node.
 func (s *site) ran(node string, want map[string]int) {
 	s.t.Helper()

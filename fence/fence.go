@@ -38,7 +38,7 @@ func New(c Checks) *Fence {
 }
 
 // Check returns nil if the receipt's effect may be published now, and otherwise an error that is receipt.ErrFenced and says
-// which check failed. The time left is checked last, since the others take time.
+// which check failed; if only the request's time ran out it is receipt.ErrExpired too. The time left is checked last, since the others take time.
 func (f *Fence) Check(r receipt.Receipt) error {
 	if f == nil || f.c.Journal == nil || f.c.Revoked == nil {
 		return fmt.Errorf("%w: this fence lacks a check", receipt.ErrFenced)
@@ -70,7 +70,7 @@ func (f *Fence) Check(r receipt.Receipt) error {
 		}
 	}
 	if left := r.Horizon.Left(f.c.Now()); left < f.c.MinLeft {
-		return refuse("time", fmt.Errorf("%s left until the request's horizon, %s are needed", left, f.c.MinLeft))
+		return refuse("time", fmt.Errorf("%w: %s until its horizon, %s are needed", receipt.ErrExpired, left, f.c.MinLeft))
 	}
 	return nil
 }

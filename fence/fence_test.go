@@ -67,6 +67,9 @@ func TestFence(t *testing.T) {
 			case tc.says != "" && (!errors.Is(err, receipt.ErrFenced) || !strings.Contains(err.Error(), tc.says)):
 				t.Errorf("Check = %v, want ErrFenced that says %q", err, tc.says)
 			}
+			if errors.Is(err, receipt.ErrExpired) != (tc.says == "time") {
+				t.Errorf("Check = %v: ErrExpired is for the time alone", err)
+			}
 		})
 	}
 }

@@ -10,6 +10,9 @@ var (
 	ErrStale = errors.New("changed since it was seen")
 	// ErrFenced is returned when a write or a publish is refused because the worker's right to it has lapsed.
 	ErrFenced = errors.New("fenced")
+	// ErrExpired is returned, as a kind of ErrFenced, when too little of a request's time is left to publish it. The right to send is
+	// intact: the request is to be made anew.
+	ErrExpired = errors.New("too little of the request's time is left")
 	// ErrRepeat is returned when an effect may not be begun because an earlier receipt of the same incarnation forbids it.
 	ErrRepeat = errors.New("effect may not be repeated")
 	// ErrBeforeHorizon is returned when a verdict comes before the request's horizon has passed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"provctl/internal/agent"
 	"provctl/internal/helper"
@@ -75,11 +74,6 @@ func (p *pass) look(a receipt.Action) (receipt.Baseline, error) {
 	return base, nil
 }
 
-// agedAfter is how old a request must be before a refusal of the fence may mean its age: less than the fence leaves of the
-// shortest TTL, one second. A machine that was suspended, or a slow disk, must not end the worker: the request is made anew, and
-// if it is more than age the fence refuses the young one too.
-const agedAfter = 500 * time.Millisecond
-
 func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) error {
 	r := pending.Receipt()
 	log := p.log.With("action", r.Action, "receipt", r.ID, "request", r.Request)
@@ -92,7 +86,7 @@ func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) e
 		}
 		log.Warn("the request was not sent", "error", err)
 		settleErr := p.settle(pending, receipt.NeverSent, err.Error(), nil)
-		if errors.Is(err, receipt.ErrFenced) && p.Now().Sub(r.RequestTime) < agedAfter {
+		if errors.Is(err, receipt.ErrFenced) && !errors.Is(err, receipt.ErrExpired) {
 			return err // our right to send anything has lapsed
 		}
 		return settleErr

@@ -1,0 +1,83 @@
+package crashtests
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"provctl/internal/fleet"
+)
+
+// TestBrokerStopsInMidRun takes the broker away while effects are in flight and gives it back when all that was in flight has
+// expired: nothing from before runs late, and the work goes on at once, without a node being held for it.
+func TestBrokerStopsInMidRun(t *testing.T) {
+	t.Parallel()
+	cut := make(chan struct{})
+	var once sync.Once
+	s := newSite(t, options{
+		nodes: 6, worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 2, "interval": "1s"})},
+		hook: func(s *site, c fleet.Call) fleet.Fault {
+			if c.Action == "configure" && c.Phase == fleet.PhaseBegin {
+				once.Do(func() {
+					s.fleet.StopBroker()
+					close(cut)
+				})
+			}
+			return fleet.Fault{}
+		},
+	})
+	s.start()
+	select {
+	case <-cut:
+	case <-s.ctx.Done():
+		t.Fatal("configure was never reached")
+	}
+	v := s.awaitView("the worker takes no work", func(v view) bool { return v.Worker != nil && !v.Worker.Connected })
+	if v.Worker.Gate != "the broker is not connected" {
+		t.Errorf("the gate is shown as %q", v.Worker.Gate)
+	}
+	s.awaitView("all that was in flight has expired", func(v view) bool {
+		for _, i := range v.Items {
+			if i.HorizonLeft > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if err := s.fleet.StartBroker(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	s.awaitFleet("every node is provisioned", func(st fleet.State) bool { return st.Count(joined) == 6 })
+	if took := time.Since(back); took > 45*time.Second { // a hold alone takes a minute
+		t.Errorf("going on took %s", took)
+	}
+	s.await("nothing is open", func() bool { return len(s.inspect().Items) == 0 })
+	s.noneTwice()
+	s.noneLate()
+	if r := s.view().Counts.Results; r["failed"] != 0 {
+		t.Errorf("nodes were blamed for the broker: %v", r)
+	}
+}
+
+// noneLate checks by the nodes' logs that each effect had been begun by the worker, and ran before its horizon.
+func (s *site) noneLate() {
+	s.t.Helper()
+	horizons := s.horizons()
+	entries, err := s.fleet.Entries()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Phase != fleet.PhaseBegin || !e.Effect {
+			continue
+		}
+		h, ok := horizons[e.RequestID]
+		switch {
+		case !ok:
+			s.t.Errorf("%s ran %s in request %s, which the worker does not know", e.Node, e.Action, e.RequestID)
+		case e.Time.After(h):
+			s.t.Errorf("%s ran %s in request %s %s after its horizon", e.Node, e.Action, e.RequestID, e.Time.Sub(h))
+		}
+	}
+}
