@@ -139,7 +139,8 @@ func (m *machine) allowed(n receipt.NodeID, life receipt.Incarnation, a receipt.
 		if keys && e.action == receipt.Configure {
 			return false
 		}
-		if keys || e.action != a {
+		again := e.forgiven && (a == receipt.Restart || a == receipt.Shutdown) // the node evidently outlived it
+		if keys || e.action != a || again {
 			continue
 		}
 		switch e.status {
