@@ -24,6 +24,8 @@ func Build(v View, dir string) Report {
 			Jobs:     named(receipt.JobStatuses(), s.ByJob),
 			Results:  named(receipt.Results(), s.ByResult),
 			Receipts: named(receipt.Statuses(), s.ByStatus),
+
+			SettledByEvidence: s.Tally.Evidence, SettledByVerdict: s.Tally.Verdicts, Requeues: s.Tally.Requeues,
 		},
 		Items: make([]Item, 0, len(s.Open)), Nodes: make([]Node, 0, len(s.Nodes)), Jobs: make([]Job, 0, len(s.Jobs)),
 	}

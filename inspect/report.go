@@ -40,6 +40,10 @@ type Counts struct {
 	Jobs     map[string]int `json:"jobs"`
 	Results  map[string]int `json:"results"`
 	Receipts map[string]int `json:"receipts"`
+	// The rest counts over the journal's whole life, pruned work included.
+	SettledByEvidence int64 `json:"settled_by_evidence"` // unknown receipts that a proof rule settled
+	SettledByVerdict  int64 `json:"settled_by_verdict"`  // unknown receipts that an operator settled
+	Requeues          int64 `json:"requeues"`            // times a job went back to the queue
 }
 
 // Item is one open receipt.

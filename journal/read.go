@@ -97,7 +97,7 @@ func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Info = m.info(path)
+	out.Info, out.Tally = m.info(path), m.Tally
 	if out.Jobs, err = s.activeJobs(); err != nil {
 		return out, err
 	}

@@ -86,6 +86,7 @@ func (s *stage) step(j *receipt.Job, n *receipt.Node, event receipt.JobEvent, ne
 	j.Status, j.Why, j.Result = to, clip(next.Why), next.Result
 	j.NotBefore = time.Time{}
 	if to == receipt.Queued {
+		s.meta.Tally.Requeues++
 		j.NotBefore = wall(next.NotBefore)
 	}
 	if to == receipt.Ended {

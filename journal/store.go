@@ -48,6 +48,7 @@ type meta struct {
 	Epoch   receipt.Epoch `json:"epoch"`
 	Seq     receipt.Seq   `json:"seq"`
 	Created time.Time     `json:"created"`
+	Tally   Tally         `json:"tally"`
 }
 
 // store reads and, in a write transaction, stages changes: nothing reaches bbolt before the whole change is known to be valid.

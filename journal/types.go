@@ -172,6 +172,13 @@ func (r Recovery) Count(a RecoverAction) int {
 	return n
 }
 
+// Tally counts over the journal's whole life, pruned work included.
+type Tally struct {
+	Evidence int64 `json:"evidence"` // unknown receipts that a proof rule settled
+	Verdicts int64 `json:"verdicts"` // unknown receipts that an operator settled
+	Requeues int64 `json:"requeues"` // times a job went back to the queue
+}
+
 // Snapshot is a consistent copy of what matters to a reader. No transaction stays open behind it.
 type Snapshot struct {
 	Info     Info                      `json:"info"`
@@ -181,5 +188,6 @@ type Snapshot struct {
 	Nodes    []receipt.Node            `json:"nodes"`     // held or out, by name
 	ByJob    map[receipt.JobStatus]int `json:"by_job"`    // all jobs kept
 	ByResult map[receipt.Result]int    `json:"by_result"` // ended jobs kept
+	Tally    Tally                     `json:"tally"`
 	ByStatus map[receipt.Status]int    `json:"by_status"` // all receipts kept
 }

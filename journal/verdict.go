@@ -55,6 +55,9 @@ func (s *stage) note(id receipt.ReceiptID, seen []receipt.Evidence, base *receip
 		changed = r.Note(e) || changed
 	}
 	if base != nil && (r.Baseline == nil || *r.Baseline != *base) {
+		if !movesBaseline(r, seen, *base) {
+			return r, fmt.Errorf("%w: no answer shows that the request was not dispatched before the new baseline", receipt.ErrInvalid)
+		}
 		b := *base
 		r.Baseline, changed = &b, true
 	}
@@ -66,6 +69,18 @@ func (s *stage) note(id receipt.ReceiptID, seen []receipt.Evidence, base *receip
 		return r, s.saveReceipt(&r)
 	}
 	return r, save(&s.store, recBucket, string(r.ID), r)
+}
+
+// movesBaseline reports whether the baseline may move along: the answer that it is of comes with it, was asked for before the
+// horizon, and shows against the stored baseline that the request had not been dispatched. A baseline that moved past the effect
+// would make the counter prove what is not so.
+func movesBaseline(r receipt.Receipt, seen []receipt.Evidence, base receipt.Baseline) bool {
+	for _, e := range seen {
+		if e.Kind == receipt.SawStats && e.Stats.Validated == base.Validated && !r.Horizon.Passed(e.At) && r.NotDispatched(*e.Stats) {
+			return true
+		}
+	}
+	return false
 }
 
 // news reports whether evidence says more than before. An answer of daemon_stats that replaces one of the same incarnation does
@@ -170,6 +185,7 @@ func (j *Journal) Prove(ctx context.Context, id receipt.ReceiptID) (receipt.Rece
 			key := *p.Key
 			r.Key = &key
 		}
+		s.meta.Tally.Evidence++
 		proof = &p
 		return s.resolve(&r, p.Event, p.Why, "evidence: "+p.Rule, s.afterProof(r.Action, p))
 	})
@@ -198,14 +214,14 @@ func (s *stage) resolve(r *receipt.Receipt, event receipt.Event, why, by string,
 // afterProof is what becomes of the job when evidence settles its receipt.
 func (s *stage) afterProof(a receipt.Action, p receipt.Proof) Next {
 	switch {
+	case p.Rule == receipt.RuleNewStart:
+		return Next{Event: receipt.End, Result: receipt.Superseded} // it is back in provisioning mode: new work
 	case p.Event == receipt.ProvedApplied:
 		return s.afterApplied(a)
-	case p.Event != receipt.ProvedMoot || p.Rule == "repeatable":
-		return Next{Event: receipt.Resume}
-	case p.Rule == "left":
+	case p.Rule == receipt.RuleLeft:
 		return s.ended(receipt.Left)
 	default:
-		return Next{Event: receipt.End, Result: receipt.Superseded}
+		return Next{Event: receipt.Resume}
 	}
 }
 
@@ -264,6 +280,7 @@ func (s *stage) decide(d Decision) (receipt.Receipt, error) {
 	r.Decisions = append(r.Decisions[:len(r.Decisions):len(r.Decisions)], receipt.Decision{
 		Verdict: d.Verdict, By: clip(d.By), Reason: clip(d.Reason), At: s.now, Seq: seq, Seen: d.Seen,
 	})
+	s.meta.Tally.Verdicts++
 	s.refer(tombBucket, string(r.Token), string(r.ID))
 	next := Next{Event: receipt.Resume}
 	switch d.Verdict {

@@ -23,15 +23,22 @@ type Rule struct {
 	Try  func(r Receipt, h History, now time.Time) (Proof, bool)
 }
 
+// Names of the rules after which something else than usual becomes of the job.
+const (
+	RuleNewStart   = "new-start"
+	RuleLeft       = "left"
+	RuleRepeatable = "repeatable"
+)
+
 // Rules lists every rule in the order in which they are tried. The table they follow is in docs/design.md, "Proof rules".
 func Rules() []Rule {
 	return []Rule{
 		{"late-reply", "exactly one reply to this request, though late", ByLateReply},
 		{"provisioned-event", "a provisioned event of the node after a configure was published", ByProvisionedEvent},
-		{"new-start", "the node answers as another incarnation, in provisioning mode", ByNewIncarnation},
-		{"left", "the node's connection closed after a restart or shutdown, and it did not come back", ByLeaving},
+		{RuleNewStart, "the node answers as another incarnation, in provisioning mode", ByNewIncarnation},
+		{RuleLeft, "the node's connection closed after a restart or shutdown, and it did not come back", ByLeaving},
 		{"counter", "the same incarnation validated no request but those we know of, and only one process has this name", ByCounter},
-		{"repeatable", "key generation whose request has expired, while nothing was configured", ByRepeatable},
+		{RuleRepeatable, "key generation whose request has expired, while nothing was configured", ByRepeatable},
 	}
 }
 

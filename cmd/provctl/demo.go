@@ -25,8 +25,8 @@ type demoResult struct {
 	Nodes             int     `json:"nodes"`
 	Provisioned       int     `json:"provisioned"` // joined the collective with their own configuration
 	Blocked           int     `json:"blocked"`     // still blocked at the end
-	Requeued          int     `json:"requeued"`    // times a job went back to the queue
-	SettledByEvidence int     `json:"settled_by_evidence"`
+	Requeued          int64   `json:"requeued"`    // times a job went back to the queue
+	SettledByEvidence int64   `json:"settled_by_evidence"`
 	Reconciled        int     `json:"reconciled"` // unknown receipts that needed a verdict
 	Effects           int     `json:"effects"`
 	EffectsTwice      int     `json:"effects_twice"`

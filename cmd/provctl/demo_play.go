@@ -296,7 +296,8 @@ func (d *demonstration) result(began time.Time) (demoResult, error) {
 		blocked[item.Node] = true
 	}
 	r := demoResult{
-		Nodes: d.nodes, Provisioned: len(audit.Provisioned), Blocked: len(blocked), Reconciled: d.reconciled,
+		Nodes: d.nodes, Provisioned: len(audit.Provisioned), Blocked: len(blocked), Requeued: report.Counts.Requeues,
+		SettledByEvidence: report.Counts.SettledByEvidence, Reconciled: d.reconciled,
 		Effects: audit.Effects, EffectsTwice: len(audit.Twice), Seconds: time.Since(began).Seconds(),
 	}
 	for _, node := range d.fleet.Nodes() {

@@ -199,6 +199,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 	})
 	log.Info("starting", "version", version, "state_dir", cfg.StateDir, "epoch", epoch, "lanes", cfg.Workers)
 	if err := w.Run(ctx, network{engine, guard, cfg.Token.Reveal()}); err != nil {
+		log.Error("giving up, nothing was sent after this", "error", err) // a logfile tells it too
 		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)
 	}
 	log.Info("stopped", "epoch", epoch)

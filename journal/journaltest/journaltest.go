@@ -177,6 +177,7 @@ func (b *Bench) Intent(job receipt.JobID, a receipt.Action, i receipt.Incarnatio
 	return journal.Intent{
 		Job: job, Action: a, Incarnation: i, Request: receipt.RequestID(fmt.Sprintf("%032d", b.request)), RequestTime: b.Clock.Now(),
 		Horizon: receipt.HorizonOf(b.Clock.Now(), TTL, Skew), Digest: strings.Repeat("ab", 32),
+		Baseline: &receipt.Baseline{Validated: 5, Epoch: b.Term, Ordinal: 1},
 	}
 }
 

@@ -24,7 +24,7 @@ func testProofs(b *Bench) {
 		{"none", receipt.Configure, func() []receipt.Evidence { return nil }, receipt.Unknown, "", receipt.Blocked, 0, false},
 		{"reply", receipt.Configure, func() []receipt.Evidence { return []receipt.Evidence{b.SawReply(receipt.ReplyApplied, "Wrote")} }, receipt.Applied, "late-reply", receipt.Queued, 0, false},
 		{"refused", receipt.Restart, func() []receipt.Evidence { return []receipt.Evidence{b.SawReply(receipt.ReplyRefused, "no")} }, receipt.Refused, "late-reply", receipt.Queued, 0, false},
-		{"restart", receipt.Restart, func() []receipt.Evidence { return []receipt.Evidence{b.SawLife(Life(2), 1, 0)} }, receipt.Applied, "new-start", receipt.Ended, receipt.Provisioned, true},
+		{"restart", receipt.Restart, func() []receipt.Evidence { return []receipt.Evidence{b.SawLife(Life(2), 1, 0)} }, receipt.Applied, "new-start", receipt.Ended, receipt.Superseded, false},
 		{"shutdown", receipt.Shutdown, func() []receipt.Evidence { return []receipt.Evidence{b.SawReply(receipt.ReplyApplied, "bye")} }, receipt.Applied, "late-reply", receipt.Ended, receipt.ShutDown, true},
 		{"moot", receipt.Configure, func() []receipt.Evidence { return []receipt.Evidence{b.SawLife(Life(2), 1, 0)} }, receipt.Moot, "new-start", receipt.Ended, receipt.Superseded, false},
 		{"repeatable", receipt.Gen25519, func() []receipt.Evidence { return nil }, receipt.Moot, "repeatable", receipt.Queued, 0, false},
@@ -77,7 +77,7 @@ func testEvidence(b *Bench) {
 		b.ok(err)
 		return got
 	}
-	first := note(&receipt.Baseline{Validated: 5, Epoch: 1, Ordinal: 1}, b.SawLife(Life(1), 7, 1))
+	first := note(nil, b.SawLife(Life(1), 7, 1))
 	if first.Version <= r.Version || len(first.Evidence) != 1 || first.Evidence[0].Seq != first.Version {
 		b.T.Errorf("receipt is %+v", first)
 	}
@@ -92,12 +92,28 @@ func testEvidence(b *Bench) {
 	if third.Version == second.Version {
 		b.T.Error("the counter's proof is no news?")
 	}
-	if moved := note(&receipt.Baseline{Validated: 9, Epoch: 1, Ordinal: 2}); moved.Version != third.Version || moved.Baseline.Validated != 9 {
+	// The baseline moves along with an answer that shows the request was not dispatched yet, and with no other.
+	base := &receipt.Baseline{Validated: 9, Epoch: 1, Ordinal: 2}
+	moved := note(base, b.SawLife(Life(1), 9, 4))
+	if moved.Baseline.Validated != 9 {
 		b.T.Errorf("receipt is %+v", moved)
 	}
 	seq := b.Store.Info().Seq
-	if same := note(&receipt.Baseline{Validated: 9, Epoch: 1, Ordinal: 2}); same.Baseline.Validated != 9 || b.Store.Info().Seq != seq {
+	if same := note(base); same.Baseline.Validated != 9 || b.Store.Info().Seq != seq {
 		b.T.Error("a change without content was written")
+	}
+	late := b.SawLife(Life(1), 10, 1)
+	late.At = r.Horizon.Add(time.Second)
+	for why, e := range map[string]receipt.Evidence{
+		"the effect may be in the count":   b.SawLife(Life(1), 11, 1),
+		"another incarnation answered":     b.SawLife(Life(2), 10, 1),
+		"it was asked after the horizon":   late,
+		"the baseline is another answer's": b.SawLife(Life(1), 12, 3),
+	} {
+		_, err := b.Store.Note(b.Ctx(), r.ID, []receipt.Evidence{e}, &receipt.Baseline{Validated: 10, Epoch: 1, Ordinal: 3})
+		if !errors.Is(err, receipt.ErrInvalid) {
+			b.T.Errorf("the baseline moved although %s: %v", why, err)
+		}
 	}
 	_, err := b.Store.Note(b.Ctx(), r.ID, []receipt.Evidence{{Kind: receipt.SawStats}}, nil)
 	b.is(err, receipt.ErrInvalid)
