@@ -1,12 +1,18 @@
 package crashtests
 
 import (
+	"crypto/ed25519"
 	"encoding/binary"
+	"encoding/hex"
 	"hash/crc32"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/choria-io/tokens"
+	"github.com/golang-jwt/jwt/v5"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -81,4 +87,23 @@ func newerFormat(t *testing.T, path string) {
 		record := append([]byte{old[0]}, binary.BigEndian.AppendUint32(nil, sum)...)
 		return b.Put([]byte("journal"), append(record, content...))
 	})
+}
+
+// expired is the signer's token as it would be had it ended long ago.
+func (s *stand) expired(t *testing.T) string {
+	t.Helper()
+	claims, err := tokens.ParseClientIDTokenUnverified(read(t, s.files.SignerToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims.ExpiresAt = jwt.NewNumericDate(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
+	seed, err := hex.DecodeString(read(t, filepath.Join(s.fleet.Dir(), "keys", "issuer.seed")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := tokens.SignToken(claims, ed25519.NewKeyFromSeed(seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
 }

@@ -107,7 +107,7 @@ func (s *stand) badJournals(t *testing.T) {
 		"flipped bytes":    {func(t *testing.T, dir string) { flip(t, db(dir), 2) }, []string{"damaged", "journal.db", "restore"}},
 		"flipped metas":    {func(t *testing.T, dir string) { flip(t, db(dir), 0) }, []string{"damaged", "journal.db"}},
 		"truncated":        {func(t *testing.T, dir string) { cut(t, db(dir), 2) }, []string{"damaged", "journal.db"}},
-		"cut off":          {func(t *testing.T, dir string) { cut(t, db(dir), 9) }, []string{"damaged", "journal.db"}},
+		"cut off":          {func(t *testing.T, dir string) { cut(t, db(dir), 4) }, []string{"damaged", "journal.db"}},
 		"older copy":       {func(t *testing.T, dir string) { write(t, db(dir), read(t, db(s.blank))) }, []string{"damaged", "marker"}},
 		"other journal": {func(t *testing.T, dir string) {
 			other := filepath.Join(t.TempDir(), "other")
@@ -337,6 +337,7 @@ func (s *stand) badCredentials(t *testing.T) {
 		"signing key garbage":    {"jwt_signing_key", "garbage", []string{"choria jwt keys"}},
 		"signing key empty":      {"jwt_signing_key", "", []string{"it is empty", "choria jwt keys"}},
 		"signing key of another": {"jwt_signing_key", strings.Repeat("ab", 32), []string{"another key"}},
+		"signing token expired":  {"jwt_signing_token", s.expired(t), []string{"the issuer's token has expired: at 2001-", "issue a new one"}},
 		"signing token garbage":  {"jwt_signing_token", "garbage", []string{"choria jwt client"}},
 		"verify cert garbage":    {"jwt_verify_cert", "garbage", nil},
 		"verify cert broken PEM": {"jwt_verify_cert", broken, nil},
@@ -349,7 +350,7 @@ func (s *stand) badCredentials(t *testing.T) {
 			if name == "signing key of another" {
 				c.key = "jwt_signing_token" // it is the token that does not fit the key
 			}
-			says(t, out, code, 78, append(c.words, `provctl\.yaml:\d+:\d+: `+c.key+`: /`, "cannot be used", "; set ")...)
+			says(t, out, code, 78, append(c.words, `provctl\.yaml:\d+:\d+: `+c.key+`: /`, "cannot be used|has expired", "; (set|issue) ")...)
 			s.silent(t, "the message", out)
 		})
 	}

@@ -45,20 +45,28 @@ type view struct {
 
 func (s *site) view() view {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.ctx, program, "inspect", "--json", "--state-dir", s.files.StateDir)
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 3) {
-		if exit != nil {
-			err = fmt.Errorf("%w: %s", err, exit.Stderr)
-		}
-		s.t.Fatalf("inspect: %v", err)
-	}
-	var v view
-	if err := json.Unmarshal(out, &v); err != nil {
-		s.t.Fatalf("inspect --json: %v in %s", err, out)
+	v, err := s.tryView()
+	if err != nil {
+		s.t.Fatal(err)
 	}
 	return v
+}
+
+// tryView is view for moments in which the worker may die before it has answered.
+func (s *site) tryView() (view, error) {
+	var v view
+	out, err := exec.CommandContext(s.ctx, program, "inspect", "--json", "--state-dir", s.files.StateDir).Output()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() != 3:
+		return v, fmt.Errorf("inspect: %w: %s", err, exit.Stderr)
+	case err != nil && exit == nil:
+		return v, fmt.Errorf("inspect: %w", err)
+	}
+	if err := json.Unmarshal(out, &v); err != nil {
+		return v, fmt.Errorf("inspect --json: %w in %s", err, out)
+	}
+	return v, nil
 }
 
 // awaitView waits until the public report says so and returns it.
