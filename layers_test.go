@@ -33,7 +33,7 @@ var layers = map[string][]string{
 	"crashtests":           {"internal/fleet"},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
-		"internal/control", "internal/credentials", "internal/fleet", "internal/helper",
+		"internal/agent", "internal/control", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs",
 	},
 }
 

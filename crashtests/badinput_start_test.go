@@ -291,6 +291,8 @@ func (s *stand) badChoriaConfigs(t *testing.T) {
 		"binary":              {"\x00\xff\xfe\x01" + strings.Repeat("\x80", 1000), nil},
 		"no token":            {line("plugin.security.choria.token_file", "/nowhere/token"), []string{"/nowhere/token|token"}},
 		"garbage for a token": {line("plugin.security.choria.token_file", garbage(t)), []string{"token"}},
+		"no seed":             {line("plugin.security.choria.seed_file", "/nowhere/seed"), []string{"/nowhere/seed"}},
+		"garbage for a seed":  {line("plugin.security.choria.seed_file", garbage(t)), []string{"seed_file"}},
 		"unknown provider":    {line("plugin.security.provider", "none"), []string{"none|provider"}},
 		"federation":          {line("plugin.choria.federation.collectives", "east"), []string{"federation", "remove it"}},
 		"a broken broker":     {line("plugin.choria.middleware_hosts", "nats://:port"), []string{"middleware_hosts"}},

@@ -22,6 +22,7 @@ import (
 	"provctl/internal/choria"
 	"provctl/internal/config"
 	"provctl/internal/control"
+	"provctl/internal/localfs"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/worker"
@@ -104,7 +105,10 @@ func stopOnSignal(ctx context.Context, log *slog.Logger) (context.Context, func(
 // acquire takes the worker's lock. A state directory that is not there is a journal that is not there.
 func acquire(cfg *config.Config) (*fence.Lock, error) {
 	lock, err := fence.Acquire(cfg.StateDir)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, localfs.ErrNetwork):
+		return nil, cfg.Refuse("state_dir", err)
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: the state directory %s does not exist: mount or restore it; only if there never was one, run: provctl init --state-dir %s",
 			journal.ErrMissing, cfg.StateDir, cfg.StateDir)
 	}

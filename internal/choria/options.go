@@ -194,7 +194,7 @@ func callerHash(f *fw.Framework, insecure bool) (caller, hash string, err error)
 		if err != nil {
 			return "", "", fmt.Errorf("the token of plugin.security.choria.token_file cannot be used: %w", err)
 		}
-		return caller, hash, nil
+		return caller, hash, checkSeed(f)
 	}
 	caller = f.CallerID()
 	return caller, hashOf(caller), nil
