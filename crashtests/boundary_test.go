@@ -19,10 +19,14 @@ type boundary struct {
 func (b boundary) String() string { return b.action + "/" + string(b.phase) }
 
 var boundaries = []boundary{
-	{"jwt", fleet.PhaseBegin}, {"jwt", fleet.PhaseEnd},
-	{"gen25519", fleet.PhaseBegin}, {"gen25519", fleet.PhaseEnd},
-	{"configure", fleet.PhaseBegin}, {"configure", fleet.PhaseEnd},
-	{"restart", fleet.PhaseBegin}, {"restart", fleet.PhaseEnd},
+	{"jwt", fleet.PhaseBegin},
+	{"jwt", fleet.PhaseEnd},
+	{"gen25519", fleet.PhaseBegin},
+	{"gen25519", fleet.PhaseEnd},
+	{"configure", fleet.PhaseBegin},
+	{"configure", fleet.PhaseEnd},
+	{"restart", fleet.PhaseBegin},
+	{"restart", fleet.PhaseEnd},
 }
 
 // TestKilledAtEachStepBoundary gives each boundary a node of its own. With one lane nothing else is in flight at a kill, so
