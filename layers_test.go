@@ -30,15 +30,18 @@ var layers = map[string][]string{
 	"inspect/inspecttest":  {"receipt", "journal", "inspect", "internal/control"},
 	"reconcile":            {"receipt", "journal", "fence", "internal/control", "inspect"},
 	"worker":               {"receipt", "journal", "sequence", "internal/control"},
-	"crashtests":           {"internal/fleet"},
+	"internal/wiring": {
+		"receipt", "journal", "sequence", "internal/choria", "internal/config", "internal/credentials", "internal/helper",
+	},
+	"crashtests": {"internal/fleet"},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
-		"internal/agent", "internal/control", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs",
+		"internal/agent", "internal/control", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/wiring",
 	},
 }
 
 // withChoria are the packages that may need go-choria to build.
-var withChoria = []string{"internal/choria", "internal/fleet", "cmd/provctl", "crashtests"}
+var withChoria = []string{"internal/choria", "internal/fleet", "internal/wiring", "cmd/provctl", "crashtests"}
 
 type listed struct {
 	ImportPath string

@@ -159,7 +159,7 @@ func (j *Journal) Return(ctx context.Context, id receipt.NodeID, now receipt.Inc
 			return err
 		}
 		if n.OutOf.Known() {
-			n.Out, n.OutOf = 0, receipt.Incarnation{}
+			n.Out, n.OutOf, n.HeldUntil, n.HeldWhy = 0, receipt.Incarnation{}, time.Time{}, ""
 		} else {
 			n.OutOf = now
 		}

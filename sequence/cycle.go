@@ -167,7 +167,7 @@ func (p *pass) ask() (*helper.Reply, error) {
 	if err := p.gate(); err != nil {
 		return nil, err
 	}
-	reply, err := p.Advisor.Ask(p.facts, p.job.ID, in)
+	reply, err := p.Advisor.Ask(p.facts, p.job, in)
 	if err != nil {
 		return nil, p.fail("run the helper", err)
 	}

@@ -68,7 +68,7 @@ type Outcome struct {
 
 // Advisor runs the site's helper program.
 type Advisor interface {
-	Ask(ctx context.Context, job receipt.JobID, in helper.Input) (*helper.Reply, error)
+	Ask(ctx context.Context, job receipt.Job, in helper.Input) (*helper.Reply, error)
 }
 
 // Credentials checks what nodes present and issues what they get.

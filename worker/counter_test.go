@@ -2,8 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,9 +12,9 @@ import (
 
 	"provctl/fence"
 	"provctl/internal/choria"
-	"provctl/internal/credentials"
+	"provctl/internal/config"
 	"provctl/internal/fleet"
-	"provctl/internal/helper"
+	"provctl/internal/wiring"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/sequence"
@@ -33,38 +31,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lossy is the real engine, but for the first configure of each node: its receipt counts as published, and nothing leaves. That
+// lossy is the real network, but for the first configure of each node: its receipt counts as published, and nothing leaves. That
 // is what a worker leaves that dies between the two, at a point where no process outside could stop it.
 type lossy struct {
-	*choria.Engine
-	guard *fence.Fence
-	token string
+	wiring.Network
 
 	mu   sync.Mutex
 	lost map[receipt.NodeID]receipt.Receipt
-}
-
-func (l *lossy) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsSeen, receipt.Baseline, error) {
-	stats, err := l.Engine.Stats(ctx, node)
-	return stats, l.BaselineOf(node, stats), err
-}
-
-func (l *lossy) JWT(ctx context.Context, node receipt.NodeID) (string, error) {
-	reply, err := l.Engine.JWT(ctx, node, l.token)
-	return reply.JWT, err
-}
-
-func (l *lossy) Discover(ctx context.Context, found func(receipt.NodeID)) error {
-	_, err := l.Engine.Discover(ctx, 200*time.Millisecond, found)
-	return err
-}
-
-func (l *lossy) Prepare(node receipt.NodeID, a receipt.Action, input any) (sequence.Prepared, error) {
-	p, err := l.Engine.Prepare(node, a, input)
-	if err != nil {
-		return sequence.Prepared{}, err
-	}
-	return sequence.Prepared{Request: p.Request, Time: p.Time, Horizon: p.Horizon, Digest: p.Digest, Carried: p}, nil
 }
 
 func (l *lossy) Publish(ctx context.Context, p *journal.Pending, prepared sequence.Prepared) (sequence.Call, error) {
@@ -79,11 +52,7 @@ func (l *lossy) Publish(ctx context.Context, p *journal.Pending, prepared sequen
 			return nobody{}, p.MarkPublished()
 		}
 	}
-	c, err := l.Engine.Publish(ctx, p, l.guard, prepared.Carried.(*choria.Prepared))
-	if err != nil {
-		return nil, errors.Join(sequence.ErrNotSent, err)
-	}
-	return call{c}, nil
+	return l.Network.Publish(ctx, p, prepared)
 }
 
 // nobody is a call whose caller has gone.
@@ -97,57 +66,6 @@ func (nobody) Done() <-chan struct{} {
 
 func (nobody) Outcome() sequence.Outcome {
 	return sequence.Outcome{Event: receipt.Lost, Why: "nobody waits any more"}
-}
-
-type call struct{ *choria.Call }
-
-func (c call) Outcome() sequence.Outcome {
-	o := c.Call.Outcome()
-	out := sequence.Outcome{Event: o.Event, Why: o.Why, Data: o.Data}
-	if o.Reply != (receipt.Reply{}) {
-		out.Reply = &o.Reply
-	}
-	return out
-}
-
-// issuer checks and signs with the fleet's own keys, and asks the fleet's helper.
-type issuer struct {
-	verifier *credentials.Verifier
-	signer   *credentials.Signer
-	helper   string
-}
-
-func newIssuer(f fleet.WorkerFiles) (issuer, error) {
-	verifier, err := credentials.LoadVerifier(f.IssuerPublic)
-	if err != nil {
-		return issuer{}, err
-	}
-	signer, err := credentials.LoadSigner(f.SignerSeed, f.SignerToken, rand.Reader)
-	return issuer{verifier, signer, f.Helper}, err
-}
-
-func (i issuer) VerifyNode(token string) (json.RawMessage, error) {
-	claims, err := i.verifier.VerifyNodeJWT(token)
-	if err != nil {
-		return nil, err
-	}
-	return claims.JSON(), nil
-}
-
-func (i issuer) ReadKey(data json.RawMessage, nonce string) (receipt.Key, error) {
-	key, err := choria.DecodeKey(receipt.Gen25519, data)
-	if err != nil {
-		return receipt.Key{}, err
-	}
-	return key, credentials.VerifyEd25519Reply(key.Public, key.Signature, []byte(nonce))
-}
-
-func (i issuer) ServerJWT(node receipt.NodeID, public string, r *helper.Reply) (string, error) {
-	return i.signer.ServerJWT(string(node), public, r.ServerClaims, r.Configuration, time.Hour, time.Now())
-}
-
-func (i issuer) Ask(ctx context.Context, _ receipt.JobID, in helper.Input) (*helper.Reply, error) {
-	return helper.Run(ctx, helper.Options{Command: i.helper}, in)
 }
 
 // TestCounterProvesThatNothingRan loses the configure of every node on the way out, in the midst of discoveries and looks that
@@ -217,16 +135,20 @@ func newLossyWorker(t *testing.T, f *fleet.Fleet) (*worker.Worker, *journal.Jour
 		t.Fatal(err)
 	}
 	t.Cleanup(engine.Close)
-	site, err := newIssuer(files)
+	cfg, _, err := config.Load(files.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identities, err := wiring.NewIdentities(cfg, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w = worker.New(worker.Options{
-		Journal: j, Advisor: site, Credentials: site, Token: files.Token, Lanes: 2, Interval: 500 * time.Millisecond, StopTimeout: 10 * time.Second,
+		Journal: j, Advisor: wiring.Advisor{Command: cfg.Helper}, Credentials: identities, Token: files.Token, Lanes: 2, Interval: 500 * time.Millisecond, StopTimeout: 10 * time.Second,
 		Hold: time.Minute, Retention: time.Hour, MaxUnknown: 10, Component: "provision_mode_server", Epoch: epoch, Now: time.Now, Log: log,
 	})
 	guard := fence.New(fence.Checks{Lock: lock, Journal: j.Current, Revoked: j.Revoked, Now: time.Now, Epoch: epoch})
-	return w, j, &lossy{Engine: engine, guard: guard, token: files.Token, lost: map[receipt.NodeID]receipt.Receipt{}}
+	return w, j, &lossy{Network: wiring.Network{Engine: engine, Guard: guard, Token: files.Token, Window: 200 * time.Millisecond}, lost: map[receipt.NodeID]receipt.Receipt{}}
 }
 
 // proved checks what became of a node's lost configure.

@@ -158,7 +158,7 @@ func (c fakeCall) Outcome() sequence.Outcome { return c.out }
 // fakeAdvisor advises a configuration, unless it is a function that does something else.
 type fakeAdvisor func() (*helper.Reply, error)
 
-func (f fakeAdvisor) Ask(context.Context, receipt.JobID, helper.Input) (*helper.Reply, error) {
+func (f fakeAdvisor) Ask(context.Context, receipt.Job, helper.Input) (*helper.Reply, error) {
 	if f == nil {
 		return &helper.Reply{Configuration: map[string]string{"plugin.choria.server.provision": "false"}}, nil
 	}

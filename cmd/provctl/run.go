@@ -23,6 +23,7 @@ import (
 	"provctl/internal/config"
 	"provctl/internal/control"
 	"provctl/internal/localfs"
+	"provctl/internal/wiring"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/worker"
@@ -140,7 +141,7 @@ func newEngine(o choria.Options) (*choria.Engine, error) {
 
 // runLocked is everything between taking the lock and releasing it.
 func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile string, log *slog.Logger) error {
-	credentials, err := newIdentities(cfg, time.Now())
+	credentials, err := wiring.NewIdentities(cfg, time.Now())
 	if err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 	logRecovery(log, recovery)
 
 	w = worker.New(worker.Options{
-		Journal: j, Advisor: advisor{cfg, log}, Credentials: credentials, Token: cfg.Token.Reveal(),
+		Journal: j, Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Log: log}, Credentials: credentials, Token: cfg.Token.Reveal(),
 		Lanes: cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
 		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
 		Component: cfg.LifecycleComponent, Version: version, Epoch: epoch, Now: time.Now, Log: log,
@@ -202,7 +203,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		MinLeft: cfg.ClockSkew + minTTL(cfg.EffectTTL),
 	})
 	log.Info("starting", "version", version, "state_dir", cfg.StateDir, "epoch", epoch, "lanes", cfg.Workers)
-	if err := w.Run(ctx, network{engine, guard, cfg.Token.Reveal()}); err != nil {
+	if err := w.Run(ctx, wiring.Network{Engine: engine, Guard: guard, Token: cfg.Token.Reveal()}); err != nil {
 		log.Error("giving up, nothing was sent after this", "error", err) // a logfile tells it too
 		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)
 	}
