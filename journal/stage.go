@@ -93,7 +93,7 @@ func (s *stage) step(j *receipt.Job, n *receipt.Node, event receipt.JobEvent, ne
 		j.EndedAt = s.now
 		n.Job, n.LastResult, n.LastEnded = "", next.Result, s.now
 		if next.Result.StaysOut() {
-			n.Out, n.OutOf = next.Result, n.Incarnation
+			n.Out, n.OutOf = next.Result, j.Incarnation // unknown if the job never got so far: then the first one seen counts as it
 		}
 	}
 	if !next.HoldUntil.IsZero() {

@@ -69,7 +69,7 @@ type StatsSeen struct {
 	Incarnation Incarnation `json:"incarnation"`
 	Validated   int64       `json:"validated"` // requests that passed validation, this one included
 	Known       int64       `json:"known"`     // of those since the receipt's baseline, how many were surely ours: see ByCounter
-	SameBase    bool        `json:"same_base"` // Known was counted from the receipt's present baseline
+	Base        BaseID      `json:"base"`      // from which baseline Known was counted
 	Epoch       Epoch       `json:"epoch"`     // the worker's term that asked
 	Ordinal     uint64      `json:"ordinal"`   // place of the asking request in that term
 	Version     string      `json:"version,omitempty"`

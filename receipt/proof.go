@@ -82,11 +82,8 @@ func ByLateReply(r Receipt, _ History, _ time.Time) (Proof, bool) {
 // ByProvisionedEvent accepts the event that the configure action publishes when all of it is done
 // (go-choria v0.30.2 providers/agent/mcorpc/golang/provision/configure_action.go:108).
 func ByProvisionedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
-	if r.Action != Configure {
-		return Proof{}, false
-	}
 	for _, e := range r.Evidence {
-		if e.Kind == SawEvent && e.Event.Type == "provisioned" {
+		if r.Action == Configure && e.Kind == SawEvent && e.Event.tells(r.Action) {
 			return Proof{Event: ProvedApplied, Why: "the node published its provisioned event after the request"}, true
 		}
 	}
@@ -97,23 +94,23 @@ func ByProvisionedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
 // provisioning mode makes the question moot once the request has expired. Two live processes of one name void it: the other one
 // may simply have answered.
 func ByNewIncarnation(r Receipt, _ History, now time.Time) (Proof, bool) {
+	var last *StatsSeen // a former answer may have come from a twin that is gone
 	for _, e := range r.Evidence {
-		if e.Kind == SawConnections && e.Connections.Live > 1 {
+		switch {
+		case e.Kind == SawConnections && e.Connections.Live > 1:
 			return Proof{}, false
+		case e.Kind == SawStats:
+			last = e.Stats
 		}
 	}
-	for _, e := range r.Evidence {
-		if e.Kind != SawStats || !e.Stats.Incarnation.Known() || e.Stats.Incarnation == r.Incarnation {
-			continue
-		}
-		if r.Action == Restart {
-			return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node runs as a new incarnation, %s", e.Stats.Incarnation)}, true
-		}
-		if r.Horizon.Passed(now) {
-			return Proof{Event: ProvedMoot, Why: fmt.Sprintf("the node came back in provisioning mode, %s", e.Stats.Incarnation)}, true
-		}
+	switch {
+	case last == nil, !last.Incarnation.Known(), last.Incarnation == r.Incarnation:
+		return Proof{}, false
+	case r.Action == Restart:
+		return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node runs as a new incarnation, %s", last.Incarnation)}, true
+	default:
+		return Proof{Event: ProvedMoot, Why: fmt.Sprintf("the node came back in provisioning mode, %s", last.Incarnation)}, r.Horizon.Passed(now)
 	}
-	return Proof{}, false
 }
 
 // LeaveSplay is the longest that a node waits before it acts on an accepted shutdown or on a restart with splay 1: 9 s and
@@ -157,7 +154,7 @@ func ByCounter(r Receipt, _ History, now time.Time) (Proof, bool) {
 			stats = &r.Evidence[i]
 		case e.Kind == SawConnections:
 			alone = e.Connections.Live == 1 && r.Horizon.Passed(e.At)
-		case e.Kind == SawReply, e.Kind == SawEvent && e.Event.positive():
+		case e.Kind == SawReply, e.Kind == SawEvent && e.Event.tells(r.Action):
 			return Proof{}, false
 		}
 	}
@@ -167,10 +164,15 @@ func ByCounter(r Receipt, _ History, now time.Time) (Proof, bool) {
 	return Proof{Event: ProvedNotDone, Why: "the node's request counter shows that this request never reached the agent"}, true
 }
 
+// tells reports whether the event says that such an effect was done. A late event of the effect before is no word on this one.
+func (e *EventSeen) tells(a Action) bool {
+	return a == Configure && e.Type == "provisioned" || a == ReleaseUpdate && e.Type == "upgraded"
+}
+
 // NotDispatched reports whether an answer of daemon_stats shows that the receipt's request had not been dispatched when it
 // was given: every request validated since the baseline is one that we know of. Before the horizon that is not final.
 func (r Receipt) NotDispatched(s StatsSeen) bool {
-	return r.Baseline != nil && s.SameBase && r.Incarnation.Known() && s.Incarnation == r.Incarnation &&
+	return r.Baseline != nil && s.Base == r.Baseline.ID() && r.Incarnation.Known() && s.Incarnation == r.Incarnation &&
 		s.Known > 0 && s.Validated-r.Baseline.Validated == s.Known
 }
 

@@ -13,7 +13,8 @@ import (
 // counted is an unknown configure with a baseline of 40 requests.
 func counted(es ...receipt.Evidence) receipt.Receipt {
 	r := with(sample(receipt.Configure, receipt.Unknown), es...)
-	r.Baseline = &receipt.Baseline{Validated: 40, Epoch: 3, Ordinal: 7}
+	base := sampleBase
+	r.Baseline = &base
 	return r
 }
 
@@ -22,7 +23,7 @@ func TestProveByCounter(t *testing.T) {
 	past := horizon.Add(time.Millisecond)
 	still, alone := stats(past, first, 41, 1), connections(past, 1, time.Time{})
 	staleBase := stats(past, first, 41, 1)
-	staleBase.Stats.SameBase = false
+	staleBase.Stats.Base.Ordinal++
 	noBase := counted(still, alone)
 	noBase.Baseline = nil
 	noIncarnation := counted(stats(past, receipt.Incarnation{}, 41, 1), alone)
@@ -102,8 +103,8 @@ func TestMovingTheBaselineKeepsOldCounts(t *testing.T) {
 	if _, ok := receipt.ByCounter(r, receipt.History{}, late); !ok {
 		t.Fatal("no proof to begin with")
 	}
-	for _, moved := range []int64{41, 42, 43, 44, 50} {
-		r.Baseline = &receipt.Baseline{Validated: moved}
+	for _, moved := range []int64{40, 41, 42, 43, 44, 50} {
+		r.Baseline = &receipt.Baseline{Validated: moved, Epoch: sampleBase.Epoch, Ordinal: sampleBase.Ordinal + 1}
 		if _, ok := receipt.ByCounter(r, receipt.History{}, late); ok {
 			t.Errorf("an answer of 43 with 3 known proves something against a baseline of %d", moved)
 		}

@@ -130,6 +130,7 @@ func TestProveByNewIncarnation(t *testing.T) {
 			proofCase{a.String() + " late", with(r, back), h, late, after, "new-start"},
 			proofCase{a.String() + " another pid", with(r, moved), h, late, after, "new-start"},
 			proofCase{a.String() + " a twin answered", with(r, back, connections(late, 2, early)), h, late, nothing, ""},
+			proofCase{a.String() + " a twin answered and is gone", with(r, back, stats(late, first, 1, 1)), h, late, nothing, ""},
 			proofCase{a.String() + " same incarnation", with(r, stats(late, first, 1, 1)), h, late, nothing, ""},
 			proofCase{a.String() + " incarnation not known", with(r, stats(late, receipt.Incarnation{PID: 100}, 1, 1)), h, late, nothing, ""},
 			proofCase{a.String() + " a startup event alone", with(r, event(early, "startup")), h, late, nothing, ""},

@@ -43,6 +43,15 @@ type Baseline struct {
 	Ordinal   uint64 `json:"ordinal"`   // place of the asking request among all of that term; others of a later term all come after
 }
 
+// ID names the baseline: no two of one receipt have the same.
+func (b Baseline) ID() BaseID { return BaseID{Epoch: b.Epoch, Ordinal: b.Ordinal} }
+
+// BaseID names a baseline.
+type BaseID struct {
+	Epoch   Epoch  `json:"epoch,omitzero"`
+	Ordinal uint64 `json:"ordinal,omitzero"`
+}
+
 // Decision is an operator's verdict as recorded: append-only.
 type Decision struct {
 	Verdict Verdict   `json:"verdict"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"provctl/fence"
@@ -127,12 +128,10 @@ func openFile(ctx context.Context, dir string) (_ desk, err error) {
 	if _, err = a.j.RaiseEpoch(); err != nil {
 		return nil, err
 	}
-	_, err = a.j.Recover(ctx, journal.RecoverPolicy{MaxRequeues: maxRequeues})
+	// That a node has killed the worker too often is for the worker to say: its limit is in a configuration not read here.
+	_, err = a.j.Recover(ctx, journal.RecoverPolicy{MaxRequeues: math.MaxInt})
 	return a, err
 }
-
-// maxRequeues is the default of the configuration key max_requeues, which is not read here.
-const maxRequeues = 2
 
 func (a *atFile) open(context.Context) ([]receipt.Receipt, error) { return a.j.OpenReceipts() }
 

@@ -185,6 +185,7 @@ func (p *pass) fact(ask func(context.Context) error) error {
 		err = ask(p.facts)
 	}()
 	p.lane.Park(context.WithoutCancel(p.facts), done, false)
+	p.lane.Retake()
 	if panicked != nil {
 		panic(panicked) // here, where the worker's guard stands
 	}
@@ -219,6 +220,9 @@ func (p *pass) fail(doing string, err error) error {
 	if cut := p.lane.Disturbed(); cut != nil {
 		p.log.Info("could not "+doing+"; trying again", "error", err, "why", cut)
 		return stop{journal.Next{Event: receipt.Requeue, Why: cut.Error(), NotBefore: p.Now().Add(p.Retry)}}
+	}
+	if errors.Is(err, ErrAbsent) { // no blame and no hold: it is taken again when it is seen again
+		return stop{journal.Next{Event: receipt.End, Result: receipt.Left, Why: fmt.Sprintf("could not %s: %v", doing, err)}}
 	}
 	p.log.Warn("could not "+doing, "error", err)
 	return p.end(receipt.FailedJob, fmt.Sprintf("could not %s: %v", doing, err))

@@ -44,6 +44,9 @@ func (p *pass) effect(a receipt.Action, input any) error {
 	if err != nil {
 		return p.fail(fmt.Sprintf("build its %s request", a), err)
 	}
+	if err := p.gate(); err != nil { // the look and the signing may have taken their time
+		return err
+	}
 	pending, err := p.Journal.Begin(context.WithoutCancel(p.effects), journal.Intent{
 		Job: p.job.ID, Action: a, Incarnation: p.incarnation, Request: prepared.Request, RequestTime: prepared.Time,
 		Horizon: prepared.Horizon, Digest: prepared.Digest, Baseline: &base,
@@ -135,6 +138,8 @@ func (p *pass) settle(pending *journal.Pending, event receipt.Event, why string,
 		log.Info("effect ended", "why", why)
 	}
 	p.history.Receipts = append(p.history.Receipts, settled)
+	// Only now: a reply in hand must not wait for a lane to be recorded.
+	p.lane.Retake()
 	if event == receipt.ReplyApplied && next.Event == 0 {
 		if key != nil {
 			p.key = *key

@@ -11,6 +11,9 @@ import (
 	"provctl/receipt"
 )
 
+// ErrAbsent is returned by the facts of Wire when nobody is subscribed under the node's identity: it is not there now.
+var ErrAbsent = errors.New("the node is not there")
+
 // ErrNotSent is returned by Wire.Publish when provably nothing of the request left this process.
 var ErrNotSent = errors.New("not sent")
 
@@ -83,9 +86,11 @@ type Credentials interface {
 
 // Lane is the worker's permission to be busy.
 type Lane interface {
-	// Park waits until done is closed or ctx ends. A wait that lasts gives the lane to other jobs meanwhile. An effect that
-	// is waited for so long counts as a doubt: too many of them stop new claims.
+	// Park waits until done is closed or ctx ends. A wait that lasts gives the lane to other jobs. An effect that is waited
+	// for so long counts as a doubt: too many of them stop new claims.
 	Park(ctx context.Context, done <-chan struct{}, effect bool)
+	// Retake takes a lane again if Park gave it away, and waits for one.
+	Retake()
 	// Gate returns nil while effects may be begun, else why not: the worker is stopping, the broker is away, or the fleet is
 	// blocked.
 	Gate() error

@@ -16,13 +16,14 @@ type watch struct {
 	horizon receipt.Horizon
 	next    time.Time
 	looking bool
+	one     chan struct{} // holds a token while somebody looks: two looks at a time would count from different baselines
 }
 
 // watchFor begins to watch an unknown receipt; its node is looked at at once.
 func (w *Worker) watchFor(r receipt.Receipt) {
 	w.mu.Lock()
 	if w.watches[r.ID] == nil && r.Status == receipt.Unknown {
-		w.watches[r.ID] = &watch{node: r.Node, horizon: r.Horizon, next: w.o.Now()}
+		w.watches[r.ID] = &watch{node: r.Node, horizon: r.Horizon, next: w.o.Now(), one: make(chan struct{}, 1)}
 	}
 	w.mu.Unlock()
 	wake(w.wakeWatch)
@@ -131,8 +132,20 @@ func nextLook(now time.Time, h receipt.Horizon) time.Time {
 	return now.Add(evidenceEvery)
 }
 
-// gather asks node and broker, keeps what they say with the receipt, and tries the proof rules.
+// gather asks node and broker, keeps what they say with the receipt, and tries the proof rules. It waits for a look at the same
+// receipt that is under way.
 func (w *Worker) gather(ctx context.Context, id receipt.ReceiptID) (settled bool, err error) {
+	w.mu.Lock()
+	watch := w.watches[id]
+	w.mu.Unlock()
+	if watch != nil {
+		select {
+		case watch.one <- struct{}{}:
+			defer func() { <-watch.one }()
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 	r, err := w.j.Receipt(id)
 	if err != nil || r.Status != receipt.Unknown {
 		return err == nil, err
@@ -178,7 +191,7 @@ func (w *Worker) observe(ctx context.Context, r receipt.Receipt) (seen []receipt
 	asked := w.o.Now()
 	if stats, base, err := w.net.Stats(ctx, r.Node); err == nil {
 		if r.Baseline != nil {
-			stats.Known, stats.SameBase = w.net.KnownSince(r.Node, *r.Baseline, stats), true
+			stats.Known, stats.Base = w.net.KnownSince(r.Node, *r.Baseline, stats), r.Baseline.ID()
 		}
 		seen = append(seen, receipt.Evidence{Kind: receipt.SawStats, Source: "node", At: asked, Stats: &stats})
 		// While the request can still arrive "not dispatched so far" only moves the baseline along, so that requests of
@@ -228,15 +241,24 @@ func (w *Worker) OnEvent(h Happening) {
 	}
 	w.mu.Unlock()
 	if interesting {
-		node, err := w.j.Node(h.Node)
-		if err == nil && node.Open != "" {
-			w.j.NoteSoon(node.Open, receipt.Evidence{Kind: receipt.SawEvent, Source: "lifecycle event", At: h.At, Event: &h.Seen})
+		// An event of before the request is no word on it.
+		if r, ok := w.openReceipt(h.Node); ok && h.At.After(r.RequestTime) {
+			w.j.NoteSoon(r.ID, receipt.Evidence{Kind: receipt.SawEvent, Source: "lifecycle event", At: h.At, Event: &h.Seen})
 			w.lookSoon(h.Node)
 		}
 	}
 	if h.Seen.Type == "startup" && h.Seen.Component == w.o.Component {
 		w.Sight(h.Node, "event", h.At)
 	}
+}
+
+func (w *Worker) openReceipt(node receipt.NodeID) (receipt.Receipt, bool) {
+	n, err := w.j.Node(node)
+	if err != nil || n.Open == "" {
+		return receipt.Receipt{}, false
+	}
+	r, err := w.j.Receipt(n.Open)
+	return r, err == nil
 }
 
 // OnLate takes a reply that nobody waits for: evidence for its receipt, if that is known.

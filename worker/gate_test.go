@@ -103,17 +103,20 @@ func TestNextLook(t *testing.T) {
 	}
 }
 
-// TestParkGivesTheLaneAway has one lane: a short wait keeps it, a long one gives it away and takes it back before it returns.
+// TestParkGivesTheLaneAway has one lane: a short wait keeps it, a long one gives it away, returns
+// without one, so that a reply is recorded at once, and goes on only with one again.
 func TestParkGivesTheLaneAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := idle(1)
 		l := &lane{w: w}
 		w.slots <- struct{}{}
 		done := make(chan struct{})
-		returned := make(chan struct{})
+		returned, retaken := make(chan struct{}), make(chan struct{})
 		go func() {
 			l.Park(context.Background(), done, true)
 			close(returned)
+			l.Retake()
+			close(retaken)
 		}()
 		time.Sleep(patience - time.Millisecond)
 		synctest.Wait()
@@ -130,11 +133,17 @@ func TestParkGivesTheLaneAway(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-returned:
+		default:
+			t.Error("the reply waits for a lane")
+		}
+		select {
+		case <-retaken:
 			t.Error("it went on without a lane")
 		default:
 		}
 		<-w.slots
-		<-returned
+		<-retaken
+		l.Retake() // it has one
 		if len(w.slots) != 1 || w.parked.Load() != 0 || w.overdue.Load() != 0 {
 			t.Errorf("afterwards: slots %d, parked %d, overdue %d", len(w.slots), w.parked.Load(), w.overdue.Load())
 		}
@@ -147,9 +156,11 @@ func TestParkEndsWithItsContext(t *testing.T) {
 		for _, before := range []time.Duration{0, 10 * patience} {
 			w.slots <- struct{}{}
 			ctx, cancel := context.WithTimeout(context.Background(), before)
-			(&lane{w: w}).Park(ctx, make(chan struct{}), false)
+			l := &lane{w: w}
+			l.Park(ctx, make(chan struct{}), false)
 			cancel()
-			<-w.slots
+			l.giveAway()
+			l.giveAway() // it has none any more
 			if w.parked.Load() != 0 || w.overdue.Load() != 0 {
 				t.Errorf("after %s: parked %d, overdue %d", before, w.parked.Load(), w.overdue.Load())
 			}

@@ -16,7 +16,12 @@ func (w *Worker) Sight(node receipt.NodeID, source string, at time.Time) {
 		return
 	}
 	w.mu.Lock()
-	if len(w.seen) < maxWaiting {
+	// Anybody with a provisioning token can publish events under any name; discovery finds who really answers.
+	room := maxWaiting
+	if source == "event" {
+		room = maxByEvent - w.queue.len()
+	}
+	if len(w.seen) < room {
 		w.seen[node] = journal.Sighting{Node: node, Source: source, At: at}
 	}
 	w.mu.Unlock()
@@ -67,15 +72,36 @@ func (w *Worker) admitted(ctx context.Context, a journal.Admission) {
 	case journal.Known:
 		w.mu.Lock()
 		w.queue.sighted(a.Node, now)
+		if a.Job.Status == receipt.Queued && w.busy[a.Node] == "" && !w.queue.has(a.Node) {
+			// Nothing should lead here; if something does, the node must not wait for the next start.
+			w.queue.push(entry{job: a.Job.ID, node: a.Node, seen: now, notBefore: a.Job.NotBefore})
+		}
 		w.mu.Unlock()
+		wake(w.wakeLanes)
 	case journal.BlockedNode:
 		w.lookSoon(a.Node)
 	case journal.Out:
-		w.running.Go(func() {
-			defer w.guard("a look at node " + string(a.Node))
-			w.checkOut(ctx, a)
-		})
+		w.lookAtOut(ctx, a)
 	}
+}
+
+// lookAtOut starts a look at a node that is kept out, unless one is under way or too many are.
+func (w *Worker) lookAtOut(ctx context.Context, a journal.Admission) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.outLooks[a.Node] || len(w.outLooks) >= looksAtOnce {
+		return // it is seen again
+	}
+	w.outLooks[a.Node] = true
+	w.running.Go(func() {
+		defer func() {
+			w.mu.Lock()
+			delete(w.outLooks, a.Node)
+			w.mu.Unlock()
+		}()
+		defer w.guard("a look at node " + string(a.Node))
+		w.checkOut(ctx, a)
+	})
 }
 
 // checkOut looks whether a node that is kept out came back as another incarnation; then it is new work.

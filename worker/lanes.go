@@ -94,8 +94,9 @@ const maxParked = 1000
 
 // work makes one pass over one job.
 func (w *Worker) work(e entry) {
+	l := &lane{w: w, links: w.reconnects.Load()}
 	defer func() {
-		<-w.slots
+		l.giveAway()
 		wake(w.wakeLanes)
 	}()
 	defer w.guard(fmt.Sprintf("job %s of node %s", e.job, e.node))
@@ -112,7 +113,7 @@ func (w *Worker) work(e entry) {
 		}
 		return
 	}
-	next, err := w.cycle.Run(w.facts, w.effects, &lane{w: w, links: w.reconnects.Load()}, job)
+	next, err := w.cycle.Run(w.facts, w.effects, l, job)
 	if err != nil {
 		w.release(e)
 		w.giveUp(fmt.Errorf("job %s of %s: %w", e.job, e.node, err))
@@ -179,6 +180,7 @@ func (w *Worker) follow(job receipt.Job) error {
 type lane struct {
 	w     *Worker
 	links int64 // reconnects before the pass
+	away  bool  // given to others
 }
 
 // Park implements sequence.Lane.
@@ -192,8 +194,9 @@ func (l *lane) Park(ctx context.Context, done <-chan struct{}, effect bool) {
 		return
 	case <-timer.C:
 	}
-	<-l.w.slots
+	l.giveAway()
 	l.w.parked.Add(1)
+	defer l.w.parked.Add(-1)
 	if effect {
 		l.w.overdue.Add(1)
 		defer l.w.overdue.Add(-1)
@@ -203,18 +206,35 @@ func (l *lane) Park(ctx context.Context, done <-chan struct{}, effect bool) {
 	case <-done:
 	case <-ctx.Done():
 	}
-	l.w.parked.Add(-1)
-	l.w.slots <- struct{}{}
+}
+
+// Retake implements sequence.Lane.
+func (l *lane) Retake() {
+	if l.away {
+		l.w.slots <- struct{}{}
+		l.away = false
+	}
+}
+
+// giveAway lets another pass have the lane.
+func (l *lane) giveAway() {
+	if !l.away {
+		<-l.w.slots
+		l.away = true
+	}
 }
 
 // Gate implements sequence.Lane.
-func (l *lane) Gate() error {
+func (l *lane) Gate() error { return l.w.mayAct() }
+
+// mayAct returns nil while effects may be begun and published.
+func (w *Worker) mayAct() error {
 	switch {
-	case l.w.stopping.Load():
+	case w.stopping.Load():
 		return errors.New("the worker is stopping")
-	case !l.w.net.Connected():
+	case !w.net.Connected():
 		return errors.New("the broker is not connected")
-	case l.w.o.FleetBlocks && l.w.unknown() > 0:
+	case w.o.FleetBlocks && w.unknown() > 0:
 		return errors.New("on_unknown is fleet and an effect is unknown")
 	default:
 		return nil
@@ -229,13 +249,17 @@ func (l *lane) Disturbed() error {
 	return errors.New("the connection to the broker broke meanwhile")
 }
 
-// recorder remembers which receipt a request belongs to before it is published, so that a late reply finds it.
+// recorder remembers which receipt a request belongs to before it is published, so that a late reply finds it, and looks a last time
+// whether the worker may still act: it may have given up, or the fleet been blocked, since the pass looked.
 type recorder struct {
 	Network
 	w *Worker
 }
 
 func (r recorder) Publish(ctx context.Context, p *journal.Pending, prepared sequence.Prepared) (sequence.Call, error) {
+	if err := r.w.mayAct(); err != nil {
+		return nil, fmt.Errorf("%w: %w", sequence.ErrNotSent, err)
+	}
 	r.w.remember(p.Receipt())
 	return r.Network.Publish(ctx, p, prepared)
 }

@@ -36,6 +36,12 @@ func (q *queue) push(e entry) {
 	q.byNode[e.node] = q.order.PushBack(&e)
 }
 
+// has tells whether the node waits.
+func (q *queue) has(node receipt.NodeID) bool {
+	_, ok := q.byNode[node]
+	return ok
+}
+
 // sighted notes that a waiting node was seen again.
 func (q *queue) sighted(node receipt.NodeID, at time.Time) {
 	if el, ok := q.byNode[node]; ok {

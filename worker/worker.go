@@ -75,6 +75,7 @@ type Options struct {
 // Fixed bounds, with the reason for each.
 const (
 	maxWaiting    = 100_000          // jobs waiting for a lane; beyond it nodes are not admitted, and seen again later
+	maxByEvent    = 10_000           // jobs waiting beyond which nodes are taken from discovery alone
 	patience      = time.Second      // a wait longer than this gives its lane to others
 	retryUnsent   = 5 * time.Second  // before a request that provably did not leave is made anew
 	evidenceEvery = 15 * time.Second // between looks at a blocked node when nothing else prompts one
@@ -111,6 +112,7 @@ type Worker struct {
 	busy     map[receipt.NodeID]receipt.JobID    // nodes with a pass under way
 	watches  map[receipt.ReceiptID]*watch        // unknown receipts
 	requests map[receipt.RequestID]sent          // whose replies may still come
+	outLooks map[receipt.NodeID]bool             // nodes kept out that are being looked at
 
 	wakeLanes, wakeIntake, wakeWatch chan struct{}
 }
@@ -128,7 +130,7 @@ func New(o Options) *Worker {
 		o: o, j: o.Journal, log: o.Log, started: o.Now(), state: control.Settling,
 		slots: make(chan struct{}, o.Lanes), fatal: make(chan error, 1),
 		queue: newQueue(), seen: map[receipt.NodeID]journal.Sighting{}, busy: map[receipt.NodeID]receipt.JobID{},
-		watches: map[receipt.ReceiptID]*watch{}, requests: map[receipt.RequestID]sent{},
+		watches: map[receipt.ReceiptID]*watch{}, requests: map[receipt.RequestID]sent{}, outLooks: map[receipt.NodeID]bool{},
 		wakeLanes: make(chan struct{}, 1), wakeIntake: make(chan struct{}, 1), wakeWatch: make(chan struct{}, 1),
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,7 +23,6 @@ import (
 	"provctl/internal/localfs"
 	"provctl/internal/wiring"
 	"provctl/journal"
-	"provctl/receipt"
 	"provctl/worker"
 )
 
@@ -222,55 +219,4 @@ func logRecovery(log *slog.Logger, recovery journal.Recovery) {
 		}
 		log.Warn("recovered from an interrupted run", args...)
 	}
-}
-
-// verifyInChild checks the journal in a process of its own, since a short or damaged file can kill whoever maps it.
-func verifyInChild(path string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	// The parent-death signal is bound to the thread that forks.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd := exec.Command(self, verifyCommandName, path)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var said strings.Builder
-	cmd.Stderr = &limited{to: &said, left: 4096}
-	err = cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &exit):
-		text := strings.TrimSpace(said.String())
-		if !exit.Exited() {
-			text = fmt.Sprintf("the check died of it (%s)", exit)
-		}
-		return fmt.Errorf("%w: %s: %s", receipt.ErrDamaged, path, text)
-	default:
-		return fmt.Errorf("check the journal: %w", err)
-	}
-}
-
-const verifyCommandName = "verify-journal"
-
-func verifyCommand() *cli.Command {
-	return &cli.Command{
-		Name: verifyCommandName, Hidden: true, Usage: "check a journal file; the worker runs this at start",
-		Action: func(c *cli.Context) error { return journal.Verify(c.Args().First()) },
-	}
-}
-
-// limited keeps the first bytes and swallows the rest.
-type limited struct {
-	to   *strings.Builder
-	left int
-}
-
-func (l *limited) Write(b []byte) (int, error) {
-	keep := min(len(b), l.left)
-	l.to.Write(b[:keep])
-	l.left -= keep
-	return len(b), nil
 }

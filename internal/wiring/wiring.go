@@ -31,7 +31,7 @@ type Network struct {
 func (n Network) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsSeen, receipt.Baseline, error) {
 	stats, err := n.Engine.Stats(ctx, node)
 	if err != nil {
-		return receipt.StatsSeen{}, receipt.Baseline{}, err
+		return receipt.StatsSeen{}, receipt.Baseline{}, absent(err)
 	}
 	return stats, n.BaselineOf(node, stats), nil
 }
@@ -39,7 +39,21 @@ func (n Network) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsS
 // JWT asks for the provisioning token, three times at most.
 func (n Network) JWT(ctx context.Context, node receipt.NodeID) (string, error) {
 	reply, err := n.Engine.JWT(ctx, node, n.Token)
-	return reply.JWT, err
+	return reply.JWT, absent(err)
+}
+
+// Inventory asks rpcutil#inventory, five times at most.
+func (n Network) Inventory(ctx context.Context, node receipt.NodeID) (json.RawMessage, error) {
+	inventory, err := n.Engine.Inventory(ctx, node)
+	return inventory, absent(err)
+}
+
+// absent tells a node that is not there from one that does not answer.
+func absent(err error) error {
+	if errors.Is(err, choria.ErrNobody) {
+		return fmt.Errorf("%w: %w", sequence.ErrAbsent, err)
+	}
+	return err
 }
 
 // Discover broadcasts once.

@@ -226,7 +226,7 @@ func (b *Bench) Node(id receipt.NodeID) receipt.Node {
 // SawLife is an answer of daemon_stats.
 func (b *Bench) SawLife(i receipt.Incarnation, validated, known int64) receipt.Evidence {
 	return receipt.Evidence{Kind: receipt.SawStats, Source: "node", At: b.Clock.Now(), Stats: &receipt.StatsSeen{
-		Incarnation: i, Validated: validated, Known: known, SameBase: true, Epoch: b.Term,
+		Incarnation: i, Validated: validated, Known: known, Base: receipt.BaseID{Epoch: b.Term, Ordinal: 1}, Epoch: b.Term,
 	}}
 }
 
