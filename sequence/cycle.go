@@ -94,6 +94,9 @@ func (p *pass) provision() error {
 		return p.end(receipt.Deferred, "the helper defers it: "+advice.Msg)
 	case helper.Shutdown:
 		return p.effect(receipt.Shutdown, agent.Shutdown{Token: p.Token})
+	case helper.Configure:
+	default:
+		return p.fail("understand the helper", fmt.Errorf("it decided %s", advice.Decision()))
 	}
 	input, err := p.configuration(advice)
 	if err != nil {

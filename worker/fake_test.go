@@ -160,7 +160,7 @@ type fakeAdvisor func() (*helper.Reply, error)
 
 func (f fakeAdvisor) Ask(context.Context, receipt.Job, helper.Input) (*helper.Reply, error) {
 	if f == nil {
-		return &helper.Reply{Configuration: map[string]string{"plugin.choria.server.provision": "false"}}, nil
+		return helper.Decode([]byte(`{"configuration":{"plugin.choria.server.provision":"false"}}`))
 	}
 	return f()
 }
