@@ -59,7 +59,7 @@ func (s *stage) admit(sight Sighting, room bool) (Admission, error) {
 		return a, err
 	case n.Out != 0:
 		a.State = Out
-	case n.HeldUntil.After(s.now):
+	case held(n, s.now):
 		a.State = Held
 	case !room:
 		a.State = Full
@@ -79,7 +79,7 @@ func (s *stage) sighted(n receipt.Node, seen time.Time) (AdmitState, receipt.Job
 	if err != nil {
 		return 0, job, err
 	}
-	if seen.Sub(job.Seen) >= seenStep {
+	if seen.Sub(job.Seen) >= seenStep || job.Seen.After(s.now.Add(clockStep)) {
 		job.Seen = seen
 		err = save(&s.store, jobBucket, string(job.ID), job)
 	}
@@ -89,7 +89,11 @@ func (s *stage) sighted(n receipt.Node, seen time.Time) (AdmitState, receipt.Job
 	return Known, job, err
 }
 
+// newJob queues a job for a node that has none, and makes room for it.
 func (s *stage) newJob(n receipt.Node, source, why string, seen time.Time) (receipt.Job, receipt.Node, error) {
+	if err := s.tidy(n); err != nil {
+		return receipt.Job{}, n, err
+	}
 	seq := s.next()
 	job := receipt.Job{
 		ID: receipt.JobID(s.j.o.NewID()), Node: n.ID, Seq: seq, Status: receipt.Queued, Source: source, Why: why, Admitted: s.now, Seen: seen,

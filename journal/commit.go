@@ -283,6 +283,12 @@ func (j *Journal) RaiseEpoch() (receipt.Epoch, error) {
 		s.meta.Epoch++
 		term = s.meta.Epoch
 		s.next()
+		if s.meta.Ended.Jobs == nil {
+			var err error
+			if s.meta.Ended, err = s.recount(); err != nil {
+				return err
+			}
+		}
 		return s.saveMeta(s.meta)
 	}})
 	if err != nil {

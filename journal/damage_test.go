@@ -207,6 +207,7 @@ func TestMeddling(t *testing.T) {
 		"open index entry lost", "open index entry left over", "active index entry lost", "history entry lost", "tombstone of nobody",
 		"receipt lost", "job lost", "node lost", "receipt settled behind the job's back", "receipt under another id",
 		"version from the future", "bucket lost", "record byte changed", "meta record lost", "meta magic",
+		"totals too small", "receipt totals too small", "job filed as ended without a receipt",
 	} {
 		dir := t.TempDir()
 		path := s.copyTo(t, dir, s.db)

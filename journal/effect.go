@@ -52,11 +52,14 @@ func (p *Pending) Published() bool {
 	return p.published
 }
 
-// Claim gives a queued job to a lane of this worker's term. Durable when it returns without an error.
+// Claim gives a queued job to a lane of this worker's term. A job that ended and was forgotten is receipt.ErrStale as well as
+// ErrNotFound. Durable when it returns without an error.
 func (j *Journal) Claim(ctx context.Context, id receipt.JobID) (receipt.Job, error) {
 	var job receipt.Job
 	err := j.do(ctx, func(s *stage) (err error) {
-		if job, err = s.job(id); err != nil {
+		if job, err = s.job(id); errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("%w: %w", receipt.ErrStale, err)
+		} else if err != nil {
 			return err
 		}
 		if job.Status, err = job.Status.Apply(receipt.Claim); err != nil {

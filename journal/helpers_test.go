@@ -86,6 +86,20 @@ func Meddle(path, what string) error {
 			return err
 		case "meta record lost":
 			s.remove(metaBucket, metaKey)
+		case "totals lost":
+			m, err := s.metaRecord()
+			m.Ended = totals{}
+			return errors.Join(err, s.saveMeta(m))
+		case "totals too small":
+			m, err := s.metaRecord()
+			m.Ended.Jobs[receipt.Provisioned]--
+			return errors.Join(err, s.saveMeta(m))
+		case "receipt totals too small":
+			m, err := s.metaRecord()
+			m.Ended.Receipts[receipt.Applied]--
+			return errors.Join(err, s.saveMeta(m))
+		case "job filed as ended without a receipt":
+			s.refer(endedBucket, bareKey("done-1"), string(jobs[0].ID))
 		case "meta magic":
 			m, err := s.metaRecord()
 			m.Magic = "something else"

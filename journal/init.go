@@ -17,7 +17,8 @@ import (
 
 // Init creates a blank journal with its marker, and the directory (0700) if it is missing. It is the only way a journal comes
 // into being. It refuses network file systems (localfs.ErrNetwork) and a directory that has, or had, a journal (ErrExists). Both
-// files are durable when it returns; interrupted at any moment, it can simply be run again or was complete.
+// files are durable when it returns; interrupted at any moment, it can simply be run again or was complete. Run by root in
+// another user's directory it gives both files to that user.
 func Init(dir string) (Info, error) {
 	if err := localfs.Check(dir); err != nil {
 		return Info{}, fmt.Errorf("init journal: %w", err)
@@ -34,7 +35,7 @@ func Init(dir string) (Info, error) {
 	if err := vacant(dir, path); err != nil {
 		return Info{}, err
 	}
-	m := meta{Magic: metaMagic, Format: formatVersion, ID: ulid.Make().String(), Created: time.Now().Round(0).UTC()}
+	m := meta{Magic: metaMagic, Format: formatVersion, ID: ulid.Make().String(), Created: time.Now().Round(0).UTC(), Ended: noTotals()}
 	temp, err := blank(dir, m)
 	if err != nil {
 		return Info{}, fmt.Errorf("init journal in %s: %w: is there space, and may this user write?", dir, err)
@@ -108,7 +109,7 @@ func blank(dir string, m meta) (string, error) {
 		return "", err
 	}
 	temp := f.Name()
-	err = f.Close()
+	err = errors.Join(giveToOwner(f, dir), f.Close())
 	if err == nil {
 		err = guard(temp, func() error { return fill(temp, m) })
 	}

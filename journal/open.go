@@ -122,7 +122,7 @@ func (j *Journal) space() (free, size int64) {
 	return int64(j.db.Stats().FreePageN) * int64(j.db.Info().PageSize), info.Size()
 }
 
-// compact rewrites the file without its free pages. Until the rename the old file is complete and in place; a failure before it
+// compact rewrites the file without its free pages, with the same owner and mode. Until the rename the old file is complete and in place; a failure before it
 // is only logged. The content, and so what the marker says of it, stays.
 func (j *Journal) compact() error {
 	temp, err := j.copyOut()
@@ -163,10 +163,23 @@ func (j *Journal) copyOut() (string, error) {
 		})
 	}
 	if err == nil {
-		err = errors.Join(syncFile(temp), Verify(temp))
+		err = errors.Join(j.likeOurs(temp), Verify(temp))
 	}
 	if err != nil {
 		return "", errors.Join(err, os.Remove(temp))
 	}
 	return temp, nil
+}
+
+// likeOurs gives a rewritten file the owner and mode of the one it replaces, and syncs it.
+func (j *Journal) likeOurs(temp string) error {
+	ours, err := j.file.Stat()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(keepOwner(f, ours), f.Sync(), f.Close())
 }

@@ -110,22 +110,21 @@ func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
 	for _, r := range out.Open {
 		out.ByStatus[r.Status]++
 	}
-	err = s.each(endedBucket, "", func(key string, _ []byte) error {
-		switch outcome := key[len(key)-1]; key[0] {
-		case endedJob:
-			out.ByJob[receipt.Ended]++
-			out.ByResult[receipt.Result(outcome)]++
-		case endedReceipt:
-			out.ByStatus[receipt.Status(outcome)]++
+	if m.Ended.Jobs == nil {
+		if m.Ended, err = s.recount(); err != nil {
+			return out, err
 		}
-		return nil
-	})
-	if err != nil {
-		return out, err
+	}
+	for result, n := range m.Ended.Jobs {
+		out.ByJob[receipt.Ended] += int(n)
+		out.ByResult[result] = int(n)
+	}
+	for status, n := range m.Ended.Receipts {
+		out.ByStatus[status] = int(n)
 	}
 	err = s.each(nodeBucket, "", func(key string, v []byte) error {
 		n, err := receipt.Decode[receipt.Node](nodeBucket+"/"+key, v)
-		if err == nil && (n.Out != 0 || n.HeldUntil.After(now)) {
+		if err == nil && (n.Out != 0 || held(n, now)) {
 			out.Nodes = append(out.Nodes, n)
 		}
 		return err

@@ -11,9 +11,9 @@ import (
 
 // Recover settles what earlier terms left behind, as far as the journal alone tells, in one transaction: pending receipts become
 // unknown and block their nodes; claims that died before any receipt are queued again, or end as exhausted after MaxRequeues;
-// claims whose receipts all have an outcome are queued for their next step; queued jobs not seen for too long end. It is called
-// once, after RaiseEpoch and before any claim; jobs claimed in this term are left alone. Durable when it returns without an
-// error.
+// claims whose receipts all have an outcome are queued for their next step; queued jobs not seen for too long end. Dates that lie
+// in the future are set right: see redate. It is called once, after RaiseEpoch and before any claim; jobs claimed and receipts
+// begun in this term are left alone. Durable when it returns without an error.
 func (j *Journal) Recover(ctx context.Context, p RecoverPolicy) (Recovery, error) {
 	if p.Hold <= 0 {
 		p.Hold = j.o.Hold
@@ -65,6 +65,8 @@ func (s *stage) recoverJob(job receipt.Job, p RecoverPolicy) (Recovered, error) 
 	switch {
 	case job.Status == receipt.Queued:
 		return s.recoverQueued(job, n, p)
+	case job.Status == receipt.Blocked:
+		return s.recoverBlocked(job, n)
 	case job.Status != receipt.Claimed || job.Epoch == s.term:
 		return Recovered{}, nil
 	case n.Open != "":
@@ -85,12 +87,31 @@ func (s *stage) recoverPending(job receipt.Job, n receipt.Node) (Recovered, erro
 		return Recovered{}, err
 	}
 	why := fmt.Sprintf("the worker of epoch %d ended while %s was in flight", r.Epoch, r.Action)
+	if note := s.redate(&r); note != "" {
+		why += "; " + note
+	}
 	s.next()
 	if err := s.settle(&r, &n, receipt.Lost, why, ""); err != nil {
 		return Recovered{}, err
 	}
 	err = s.step(&job, &n, receipt.Block, Next{Why: why})
 	return Recovered{Did: MadeUnknown, Job: job, Receipt: &r, Why: why}, err
+}
+
+// recoverBlocked leaves a blocked job as it is; its receipt may have a horizon that would not pass in years.
+func (s *stage) recoverBlocked(job receipt.Job, n receipt.Node) (Recovered, error) {
+	r, err := need[receipt.Receipt](&s.store, recBucket, string(n.Open), "node "+string(n.ID))
+	if err != nil || r.Epoch == s.term {
+		return Recovered{}, err
+	}
+	note := s.redate(&r)
+	if note == "" {
+		return Recovered{}, nil
+	}
+	s.next()
+	r.Why = clip(r.Why + "; " + note)
+	err = s.saveReceipt(&r)
+	return Recovered{Did: Redated, Job: job, Receipt: &r, Why: note}, err
 }
 
 // recoverBare handles a claim that died before any receipt: nothing was sent, but whatever killed the worker may do so again.
@@ -108,6 +129,9 @@ func (s *stage) recoverBare(job receipt.Job, n receipt.Node, p RecoverPolicy) (R
 }
 
 func (s *stage) recoverQueued(job receipt.Job, n receipt.Node, p RecoverPolicy) (Recovered, error) {
+	if err := s.redateJob(&job, max(p.StaleAfter, p.Hold)); err != nil {
+		return Recovered{}, err
+	}
 	fresh := job.Seen
 	if job.NotBefore.After(fresh) {
 		fresh = job.NotBefore

@@ -50,7 +50,12 @@ func (s *stage) saveJob(j *receipt.Job) error {
 	j.Version = s.meta.Seq
 	if j.Status == receipt.Ended {
 		s.remove(activeBuck, string(j.ID))
-		s.refer(endedBucket, endedKey(endedJob, j.Seq, uint8(j.Result)), string(j.ID))
+		if len(j.Receipts) == 0 {
+			s.refer(endedBucket, bareKey(j.Node), string(j.ID))
+		}
+		if err := s.file(endedKey(endedJob, j.Seq, uint8(j.Result)), string(j.ID)); err != nil {
+			return err
+		}
 	} else {
 		s.refer(activeBuck, string(j.ID), string(j.Node))
 	}
@@ -64,7 +69,9 @@ func (s *stage) saveReceipt(r *receipt.Receipt) error {
 		s.refer(openBucket, string(r.ID), string(r.Node))
 	} else {
 		s.remove(openBucket, string(r.ID))
-		s.refer(endedBucket, endedKey(endedReceipt, r.Seq, uint8(r.Status)), string(r.ID))
+		if err := s.file(endedKey(endedReceipt, r.Seq, uint8(r.Status)), string(r.ID)); err != nil {
+			return err
+		}
 	}
 	return save(&s.store, recBucket, string(r.ID), *r)
 }

@@ -24,7 +24,7 @@ const (
 	nodeBucket  = "nodes"      // by identity
 	openBucket  = "open"       // receipt id → node: receipts without an outcome
 	activeBuck  = "active"     // job id → node: jobs that have not ended
-	endedBucket = "ended"      // kind, sequence, outcome → id: see endedKey
+	endedBucket = "ended"      // kind, sequence, outcome → id: see endedKey and bareKey
 	tombBucket  = "tombstones" // token → receipt id: revoked by a verdict
 	lifeBucket  = "lives"      // node, incarnation, sequence → receipt id: see lifeKey
 )
@@ -49,6 +49,8 @@ type meta struct {
 	Seq     receipt.Seq   `json:"seq"`
 	Created time.Time     `json:"created"`
 	Tally   Tally         `json:"tally"`
+	Ended   totals        `json:"ended,omitzero"`
+	Witness time.Time     `json:"witness,omitzero"` // when the clock was last found to go on as it should: see Prune
 }
 
 // store reads and, in a write transaction, stages changes: nothing reaches bbolt before the whole change is known to be valid.
@@ -207,8 +209,9 @@ func (s *store) saveMeta(m meta) error {
 	return nil
 }
 
-// Kinds of what has ended, the first byte of endedKey.
+// Kinds of what has ended, the first byte of endedKey and bareKey.
 const (
+	endedBare    = 'b'
 	endedJob     = 'j'
 	endedReceipt = 'r'
 )
@@ -218,6 +221,9 @@ func endedKey(kind byte, seq receipt.Seq, outcome uint8) string {
 	b := binary.BigEndian.AppendUint64([]byte{kind}, uint64(seq))
 	return string(append(b, outcome))
 }
+
+// bareKey leads to the node's last job if that ended without a receipt. The next job sweeps it away.
+func bareKey(n receipt.NodeID) string { return string(endedBare) + string(n) }
 
 // lifeKey files a receipt under its node's incarnation. It keeps what an incarnation has been through even if another process
 // under the same name answered in between.

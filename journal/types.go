@@ -138,9 +138,10 @@ const (
 	WentOn      RecoverAction = 3 // a claim whose receipts all have an outcome: queued for its next step
 	Exhausted   RecoverAction = 4 // a claim that died before any receipt too often
 	Staled      RecoverAction = 5 // a queued job not seen for too long
+	Redated     RecoverAction = 6 // an unknown receipt from a clock that was ahead: it has a horizon that can pass
 )
 
-var recoverNames = [...]string{"", "unknown", "requeued", "goes-on", "exhausted", "stale"}
+var recoverNames = [...]string{"", "unknown", "requeued", "goes-on", "exhausted", "stale", "redated"}
 
 // String is the action's name in logs.
 func (a RecoverAction) String() string {
@@ -154,7 +155,7 @@ func (a RecoverAction) String() string {
 type Recovered struct {
 	Did     RecoverAction
 	Job     receipt.Job      // as it is now
-	Receipt *receipt.Receipt // MadeUnknown: as it is now
+	Receipt *receipt.Receipt // MadeUnknown, Redated: as it is now
 	Why     string
 }
 
@@ -186,8 +187,8 @@ type Snapshot struct {
 	Jobs     []receipt.Job             `json:"jobs"`      // active, in sequence order
 	Open     []receipt.Receipt         `json:"open"`      // in sequence order
 	Nodes    []receipt.Node            `json:"nodes"`     // held or out, by name
-	ByJob    map[receipt.JobStatus]int `json:"by_job"`    // all jobs kept
-	ByResult map[receipt.Result]int    `json:"by_result"` // ended jobs kept
+	ByJob    map[receipt.JobStatus]int `json:"by_job"`    // active jobs, and all that ever ended
+	ByResult map[receipt.Result]int    `json:"by_result"` // all jobs that ever ended, forgotten ones included
 	Tally    Tally                     `json:"tally"`
-	ByStatus map[receipt.Status]int    `json:"by_status"` // all receipts kept
+	ByStatus map[receipt.Status]int    `json:"by_status"` // open receipts, and all that ever ended
 }

@@ -73,7 +73,7 @@ func (v *verifier) run() error {
 		func() error {
 			return readAll(v, nodeBucket, func(key string, n receipt.Node) bool { v.nodes[n.ID] = n; return key == string(n.ID) })
 		},
-		v.checkJobs, v.checkReceipts, v.checkNodes, v.checkIndexes,
+		v.checkJobs, v.checkReceipts, v.checkNodes, v.checkIndexes, v.checkTotals,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -208,10 +208,43 @@ func (v *verifier) checkIndex(bucket string, want map[string]string) error {
 		if err != nil {
 			return err
 		}
+		if bucket == endedBucket && key[0] == endedBare {
+			return v.checkBare(receipt.NodeID(key[1:]), receipt.JobID(to))
+		}
 		if id, ok := want[key]; !ok || id != string(to) {
 			return wrong("index %s refers from %q to %q, which does not fit", bucket, key, to)
 		}
 		delete(want, key)
 		return nil
 	})
+}
+
+// checkBare checks a node's entry for its last job, which need not exist but must be right.
+func (v *verifier) checkBare(n receipt.NodeID, id receipt.JobID) error {
+	if j, ok := v.jobs[id]; !ok || j.Node != n || j.Status != receipt.Ended || len(j.Receipts) > 0 {
+		return wrong("index %s refers from node %s to job %s as one that ended without a receipt, which does not fit", endedBucket, n, id)
+	}
+	return nil
+}
+
+// checkTotals: what is kept was counted, once there are totals.
+func (v *verifier) checkTotals() error {
+	if v.meta.Ended.Jobs == nil {
+		return nil
+	}
+	kept, err := v.recount()
+	if err != nil {
+		return err
+	}
+	for result, n := range kept.Jobs {
+		if n > v.meta.Ended.Jobs[result] {
+			return wrong("%d jobs are kept that ended as %s, but %d were counted", n, result, v.meta.Ended.Jobs[result])
+		}
+	}
+	for status, n := range kept.Receipts {
+		if n > v.meta.Ended.Receipts[status] {
+			return wrong("%d receipts are kept that ended as %s, but %d were counted", n, status, v.meta.Ended.Receipts[status])
+		}
+	}
+	return nil
 }
