@@ -118,6 +118,10 @@ func (l *Lock) sign() error {
 	if err != nil {
 		return err
 	}
+	// Made by root, for a verdict without a worker, it must not lock out the worker's user.
+	if err := localfs.GiveToOwner(f, filepath.Dir(l.path)); err != nil {
+		return errors.Join(err, f.Close())
+	}
 	text := fmt.Appendf(nil, "%d\n", os.Getpid())
 	_, err = f.WriteAt(text, 0)
 	if err == nil {

@@ -199,3 +199,24 @@ func TestGarbageInTheLockFile(t *testing.T) {
 	}
 	must(t, o.in.Close())
 }
+
+// TestLockFileBelongsToTheDirectorysOwner: root gives a verdict without a worker, and the worker's user must get the lock later.
+func TestLockFileBelongsToTheDirectorysOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("not root: run the tests as root, or nobody knows whether root locks the worker out")
+		}
+		t.Log("not root: nothing to give away")
+		return
+	}
+	dir := t.TempDir()
+	must(t, os.Chown(dir, 4711, 4712))
+	lock, err := fence.Acquire(dir)
+	must(t, err)
+	must(t, lock.Release())
+	info, err := os.Stat(lock.Path())
+	must(t, err)
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != 4711 || st.Gid != 4712 {
+		t.Errorf("the lock file belongs to %+v", info.Sys())
+	}
+}

@@ -109,7 +109,7 @@ func blank(dir string, m meta) (string, error) {
 		return "", err
 	}
 	temp := f.Name()
-	err = errors.Join(giveToOwner(f, dir), f.Close())
+	err = errors.Join(localfs.GiveToOwner(f, dir), f.Close())
 	if err == nil {
 		err = guard(temp, func() error { return fill(temp, m) })
 	}

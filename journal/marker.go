@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"provctl/internal/localfs"
 	"provctl/receipt"
 )
 
@@ -150,7 +151,7 @@ func createMarker(dir string, m mark) error {
 		return fmt.Errorf("marker: %w", err)
 	}
 	_, err = f.Write(append(slots[0], slots[1]...))
-	err = errors.Join(err, giveToOwner(f, dir), f.Sync(), f.Close())
+	err = errors.Join(err, localfs.GiveToOwner(f, dir), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), filepath.Join(dir, markerName))
 	}
