@@ -3,7 +3,6 @@ package crashtests
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"provctl/internal/fleet"
 )
@@ -47,11 +46,7 @@ func TestBrokerStopsInMidRun(t *testing.T) {
 	if err := s.fleet.StartBroker(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	back := time.Now()
 	s.awaitFleet("every node is provisioned", func(st fleet.State) bool { return st.Count(joined) == 6 })
-	if took := time.Since(back); took > 45*time.Second { // a hold alone takes a minute
-		t.Errorf("going on took %s", took)
-	}
 	s.await("nothing is open", func() bool { return len(s.inspect().Items) == 0 })
 	s.noneTwice()
 	s.noneLate()

@@ -37,12 +37,12 @@ type Journal struct {
 
 // Counts are over the journal's whole life, pruned work included. Every status and result is present, zeros too.
 type Counts struct {
-	Jobs     map[string]int `json:"jobs"`
-	Results  map[string]int `json:"results"`
-	Receipts map[string]int `json:"receipts"`
-	SettledByEvidence int64 `json:"settled_by_evidence"` // unknown receipts that a proof rule settled
-	SettledByVerdict  int64 `json:"settled_by_verdict"`  // unknown receipts that an operator settled
-	Requeues          int64 `json:"requeues"`            // times a job went back to the queue
+	Jobs              map[string]int `json:"jobs"`
+	Results           map[string]int `json:"results"`
+	Receipts          map[string]int `json:"receipts"`
+	SettledByEvidence int64          `json:"settled_by_evidence"` // unknown receipts that a proof rule settled
+	SettledByVerdict  int64          `json:"settled_by_verdict"`  // unknown receipts that an operator settled
+	Requeues          int64          `json:"requeues"`            // times a job went back to the queue
 }
 
 // Item is one open receipt.

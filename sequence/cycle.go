@@ -220,7 +220,11 @@ func (p *pass) fail(doing string, err error) error {
 	if gate := p.gate(); gate != nil {
 		return gate
 	}
-	if cut := p.lane.Disturbed(); cut != nil {
+	cut := p.lane.Disturbed()
+	if cut == nil && errors.Is(err, ErrCut) {
+		cut = ErrCut
+	}
+	if cut != nil {
 		p.log.Info("could not "+doing+"; trying again", "error", err, "why", cut)
 		return stop{journal.Next{Event: receipt.Requeue, Why: cut.Error(), NotBefore: p.Now().Add(p.Retry)}}
 	}

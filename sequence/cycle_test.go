@@ -263,6 +263,7 @@ func TestEndings(t *testing.T) {
 			b.stats = func(int) (receipt.Incarnation, error) { return life, fmt.Errorf("%w: nobody", sequence.ErrAbsent) }
 		}, receipt.Ended, receipt.Left, "", false, false},
 		{"broker went away meanwhile", func(b *bench) { b.jwt, b.cut = errOdd, errOdd }, receipt.Queued, 0, "", false, false},
+		{"broker is away", func(b *bench) { b.jwt = fmt.Errorf("%w: odd", sequence.ErrCut) }, receipt.Queued, 0, "", false, false},
 		{"no incarnation", func(b *bench) { b.stats = func(int) (receipt.Incarnation, error) { return receipt.Incarnation{}, nil } }, receipt.Ended, receipt.FailedJob, "", true, false},
 		{"another incarnation before configure", func(b *bench) {
 			b.stats = func(n int) (receipt.Incarnation, error) {

@@ -14,6 +14,9 @@ import (
 // ErrAbsent is returned by the facts of Wire when nobody is subscribed under the node's identity: it is not there now.
 var ErrAbsent = errors.New("the node is not there")
 
+// ErrCut is returned by the facts of Wire when the connection to the broker broke: nothing is known of the node.
+var ErrCut = errors.New("the broker is away")
+
 // ErrNotSent is returned by Wire.Publish when provably nothing of the request left this process.
 var ErrNotSent = errors.New("not sent")
 

@@ -201,7 +201,7 @@ func (w *Worker) observe(ctx context.Context, r receipt.Receipt) (seen []receipt
 		}
 	}
 	asked = w.o.Now()
-	if conns, err := w.net.Connections(ctx, r.Node); err == nil {
+	if conns, err := w.net.Connections(ctx, r.Node, r.RequestTime); err == nil {
 		seen = append(seen, receipt.Evidence{Kind: receipt.SawConnections, Source: "broker", At: asked, Connections: &conns})
 	}
 	return seen, rebase

@@ -55,7 +55,7 @@ func (f *fakeNet) Discover(_ context.Context, found func(receipt.NodeID)) error 
 
 func (f *fakeNet) Expect(receipt.Receipt) {}
 
-func (f *fakeNet) Connections(_ context.Context, n receipt.NodeID) (receipt.ConnectionsSeen, error) {
+func (f *fakeNet) Connections(_ context.Context, n receipt.NodeID, _ time.Time) (receipt.ConnectionsSeen, error) {
 	if f.conns != nil {
 		return f.conns(n)
 	}

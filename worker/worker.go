@@ -27,8 +27,8 @@ type Network interface {
 	Discover(ctx context.Context, found func(receipt.NodeID)) error
 	// Expect has replies to an earlier process's request reported as late.
 	Expect(receipt.Receipt)
-	// Connections asks the broker about connections under the node's name.
-	Connections(context.Context, receipt.NodeID) (receipt.ConnectionsSeen, error)
+	// Connections asks the broker about connections under the node's name; of the closed ones, those since a moment.
+	Connections(ctx context.Context, node receipt.NodeID, since time.Time) (receipt.ConnectionsSeen, error)
 	// KnownSince counts the requests since a baseline that a probe's counter must include and that were surely ours.
 	KnownSince(receipt.NodeID, receipt.Baseline, receipt.StatsSeen) int64
 }

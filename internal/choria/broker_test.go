@@ -225,9 +225,17 @@ func TestOneRequestAtATimePerNode(t *testing.T) {
 	}
 	r := receive(t, asked)
 
+	if _, err := e.Stats(deadline(t), n.node()); !errors.Is(err, ErrBusy) {
+		t.Errorf("daemon_stats beside an effect: %v, want ErrBusy", err)
+	}
+	ping := FactRequest{Node: n.node(), Agent: "rpcutil", Action: "ping", Timeout: 50 * time.Millisecond, Tries: 3}
+	if _, err := e.Fact(deadline(t), ping); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "try 1 of 3") {
+		t.Errorf("a fact beside an effect: %v, want it to wait for its timeout", err)
+	}
 	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := e.Stats(short, n.node()); !errors.Is(err, context.DeadlineExceeded) {
+	ping.Timeout = time.Hour
+	if _, err := e.Fact(short, ping); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a fact beside an effect: %v, want it to wait", err)
 	}
 	pr2 := prepare(t, e, n.node())
@@ -239,6 +247,9 @@ func TestOneRequestAtATimePerNode(t *testing.T) {
 	wait(t, c)
 	if _, err := e.Stats(deadline(t), n.node()); err != nil {
 		t.Errorf("a fact after the effect: %v", err)
+	}
+	if ran := n.executed(); len(ran) != 2 {
+		t.Errorf("the node accepted %d requests, want the effect and daemon_stats", len(ran))
 	}
 	e.locks.mu.Lock()
 	defer e.locks.mu.Unlock()

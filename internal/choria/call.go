@@ -73,7 +73,7 @@ func (e *Engine) Publish(ctx context.Context, p Pending, g Guard, pr *Prepared) 
 	if !pr.used.CompareAndSwap(false, true) {
 		return nil, fmt.Errorf("publish %s on %s (receipt %s): %w: this request was given to publish before", pr.Action, pr.Node, r.ID, receipt.ErrRepeat)
 	}
-	unlock, err := e.locks.lock(ctx, e.closing, pr.Node)
+	unlock, err := e.locks.lock(ctx, e.closing, pr.Node, turn{effect: true})
 	if err != nil {
 		return nil, notSent(pr, "the context ended while another request to the node was under way", err)
 	}

@@ -5,20 +5,15 @@ import (
 	"crypto/fips140"
 	"crypto/md5"
 	"crypto/sha256"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/choria-io/go-choria/protocol"
-	"github.com/choria-io/go-choria/tlssetup"
-	"github.com/choria-io/tokens"
 	"github.com/nats-io/nats.go"
 )
 
 const (
-	pingEvery      = 15 * time.Second // two unanswered ones end a dead connection
 	connectFirst   = 200 * time.Millisecond
 	connectLongest = 2 * time.Second // it is one connection: trying often costs nothing
 )
@@ -32,26 +27,63 @@ func hashOf(caller string) string {
 }
 
 // Connect opens the shared connection and subscribes to replies and lifecycle events. It tries until it succeeds or the
-// context ends. After that the connection restores itself for as long as the engine is open; while it is down nothing is
-// buffered. A second call returns an error.
+// context ends, whatever the broker does meanwhile: a connection on which it fails is closed, and the next one tried after a
+// growing, random wait. After that the connection restores itself for as long as the engine is open; while it is down nothing
+// is buffered. Another call returns ErrMisuse while one is under way or after one that succeeded; after Close it is ErrClosed.
 func (e *Engine) Connect(ctx context.Context) error {
+	if err := e.begin(); err != nil {
+		return fmt.Errorf("connect to the broker: %w", err)
+	}
+	defer e.begun()
 	opts, err := e.natsOptions()
 	if err != nil {
 		return fmt.Errorf("connect to the broker: %w", err)
 	}
 	for try := 0; ; try++ {
-		nc, err := e.dial(ctx, opts)
+		err := e.attempt(ctx, opts)
 		if err == nil {
-			return e.adopt(ctx, nc)
+			return nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || e.over() {
 			return e.gaveUp(ctx, err)
 		}
-		e.log.Warn("could not connect to the broker, trying again", "try", try+1, "error", clean(err.Error()))
+		if refused(err) {
+			e.log.Error("the broker refuses the subscription to our replies, trying again; let this caller read the subject",
+				"subject", e.inbox+".*", "try", try+1, "error", clean(err.Error()))
+		} else {
+			e.log.Warn("could not connect to the broker, trying again", "try", try+1, "error", clean(err.Error()))
+		}
 		if !e.pause(ctx, e.jitter(connectFirst, connectLongest, try)) {
 			return e.gaveUp(ctx, err)
 		}
 	}
+}
+
+// begin lets one Connect at a time in, since two subscriptions would make every reply look like two, and starts what every
+// connection needs.
+func (e *Engine) begin() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.ended:
+		return ErrClosed
+	case e.connecting || e.nc != nil:
+		return fmt.Errorf("%w: Connect was called before", ErrMisuse)
+	}
+	e.connecting = true
+	if !e.started {
+		e.started = true
+		e.notes.start(&e.wg)
+		e.events.start(&e.wg)
+		e.wg.Go(e.runMux)
+	}
+	return nil
+}
+
+func (e *Engine) begun() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.connecting = false
 }
 
 func (e *Engine) gaveUp(ctx context.Context, last error) error {
@@ -91,70 +123,128 @@ func (e *Engine) dial(ctx context.Context, opts []nats.Option) (*nats.Conn, erro
 	}
 }
 
-// adopt makes a fresh connection the engine's own: subscriptions first, so that no reply is missed.
-func (e *Engine) adopt(ctx context.Context, nc *nats.Conn) error {
-	if err := e.install(nc); err != nil {
-		nc.Close()
+// attempt makes one connection and subscribes on it. On failure nothing of it is left.
+func (e *Engine) attempt(ctx context.Context, opts []nats.Option) error {
+	nc, err := e.dial(ctx, opts)
+	if err != nil {
 		return err
 	}
-	err := func() error {
-		if err := e.listen(nc); err != nil {
-			return err
-		}
-		flush, cancel := context.WithTimeout(ctx, e.opt.FlushTimeout)
-		defer cancel()
-		if err := nc.FlushWithContext(flush); err != nil {
-			return err
-		}
-		// a refused subscription is only told on the side, before the flush is acknowledged
-		if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-			return fmt.Errorf("%w; the broker must let this caller read %s.*", err, e.inbox)
-		}
-		return nil
-	}()
+	e.log.Debug("reached the broker", "url", nc.ConnectedUrlRedacted())
+	if err = e.subscribe(ctx, nc); err == nil {
+		err = e.install(nc)
+	}
 	if err != nil {
-		e.Close()
+		nc.Close()
 		return fmt.Errorf("subscribe at the broker: %w", err)
 	}
 	e.log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted())
 	return nil
 }
 
+// subscribe makes a fresh connection fit for use: no reply may be missed by the time that others get it. A refusal is only told on
+// the side, before the flush is acknowledged, and the last one alone is remembered: so the replies come first, for themselves.
+// Refused lifecycle events are no reason to do without the rest; see asyncError.
+func (e *Engine) subscribe(ctx context.Context, nc *nats.Conn) error {
+	if _, err := nc.ChanSubscribe(e.inbox+".*", e.mux.in); err != nil {
+		return err
+	}
+	if err := e.flush(ctx, nc); err != nil {
+		return err
+	}
+	if err := nc.LastError(); refused(err) {
+		return err
+	}
+	if e.opt.OnEvent == nil {
+		return nil
+	}
+	if err := e.watchEvents(nc); err != nil {
+		return err
+	}
+	return e.flush(ctx, nc)
+}
+
+func refused(err error) bool {
+	return errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, nats.ErrMaxSubscriptionsExceeded)
+}
+
+// flush waits until the broker has taken what was written to a connection that Close does not know yet.
+func (e *Engine) flush(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, e.opt.FlushTimeout)
+	defer cancel()
+	if !e.spawn(func() {
+		select {
+		case <-e.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}) {
+		return ErrClosed
+	}
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("the broker did not acknowledge it within %s: %w", e.opt.FlushTimeout, err)
+	}
+	return nil
+}
+
+// install makes a connection the engine's own.
 func (e *Engine) install(nc *nats.Conn) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
 		return ErrClosed
 	}
-	if e.nc != nil {
-		return fmt.Errorf("%w: Connect was called before", ErrMisuse)
-	}
 	e.nc = nc
 	return nil
 }
 
-// listen starts the goroutines of the engine and its subscriptions.
-func (e *Engine) listen(nc *nats.Conn) error {
-	e.notes.start(&e.wg)
-	e.events.start(&e.wg)
-	e.spawn(e.runMux)
-	if _, err := nc.ChanSubscribe(e.inbox+".*", e.mux.in); err != nil {
-		return err
+func (e *Engine) owns(nc *nats.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.nc == nc
+}
+
+// lose tells all that wait on the connection, and may give up without harm, that it broke.
+func (e *Engine) lose(nc *nats.Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.nc == nc {
+		close(e.down)
+		e.down = make(chan struct{})
 	}
-	return e.watchEvents(nc)
+}
+
+// cutOff is the error of what gave up because the connection broke.
+func (e *Engine) cutOff() error {
+	if e.over() {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: the connection broke before the answer came", ErrNotConnected)
 }
 
 // conn gives the connection if it is up.
 func (e *Engine) conn() (*nats.Conn, error) {
+	nc, _, err := e.link()
+	return nc, err
+}
+
+// link gives the connection if it is up, and what is closed when it breaks.
+func (e *Engine) link() (*nats.Conn, <-chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.ended:
-		return nil, ErrClosed
+		return nil, nil, ErrClosed
 	case e.nc == nil || !e.nc.IsConnected():
-		return nil, ErrNotConnected
+		return nil, nil, ErrNotConnected
 	}
-	return e.nc, nil
+	return e.nc, e.down, nil
+}
+
+// over reports whether the engine was closed.
+func (e *Engine) over() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ended
 }
 
 // Connected reports whether the connection is up now.
@@ -220,96 +310,4 @@ func (e *Engine) jitter(first, longest time.Duration, try int) time.Duration {
 		d = first << try
 	}
 	return d/2 + time.Duration(e.opt.Rand()*float64(d/2))
-}
-
-// natsOptions are those of Choria's own connector (choria/connection.go:691), but for the reconnect buffer.
-func (e *Engine) natsOptions() ([]nats.Option, error) {
-	opts := []nats.Option{
-		// The name must never be a node's identity, since connections are counted by it: an identity has no space.
-		nats.Name("provctl " + e.fw.Config.Identity),
-		nats.Timeout(e.fw.Config.Choria.NetworkConnectTimeout),
-		nats.MaxReconnects(-1),
-		// A buffered effect would be published after a reconnect, when everybody has given it up.
-		nats.ReconnectBufSize(-1),
-		nats.IgnoreAuthErrorAbort(),
-		nats.PingInterval(pingEvery),
-		nats.CustomInboxPrefix(e.base + ".provctl-inbox"),
-		nats.CustomReconnectDelay(func(n int) time.Duration { return e.jitter(connectFirst, connectLongest, n) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				e.log.Warn("the broker connection is down", "error", clean(err.Error()))
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			e.log.Info("the broker connection is up again", "url", nc.ConnectedUrlRedacted())
-			if e.opt.OnReconnect != nil {
-				e.notes.add(e.opt.OnReconnect)
-			}
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrSlowConsumer) {
-				e.stats.slow.Add(1)
-			}
-			e.log.Error("the broker connection reports an error", "error", clean(err.Error()))
-		}),
-	}
-	if c := e.fw.Config.Choria; c.NatsUser != "" && c.NatsPass != "" {
-		opts = append(opts, nats.UserInfo(c.NatsUser, c.NatsPass))
-	}
-	if c := e.fw.Config.Choria.NatsCredentials; c != "" {
-		opts = append(opts, nats.UserCredentials(c))
-	}
-	auth, err := e.authOptions()
-	return append(opts, auth...), err
-}
-
-// authOptions are TLS and, with tokens, the token and the signature over the broker's nonce.
-func (e *Engine) authOptions() ([]nats.Option, error) {
-	cfg := e.fw.Config
-	withToken := !e.opt.Insecure && (e.fw.RequestProtocol() == protocol.RequestV2 || cfg.Choria.ClientAnonTLS)
-	var opts []nats.Option
-	switch {
-	case cfg.DisableTLS:
-		e.log.Warn("the broker connection does without TLS")
-	case withToken && e.fw.RequestProtocol() != protocol.RequestV2:
-		setup := tlssetup.TLSConfig(cfg)
-		// client_anon_tls: the token authenticates, the broker's certificate is not verified (choria/connection.go:643)
-		opts = append(opts, nats.Secure(&tls.Config{
-			MinVersion: tls.VersionTLS12, CipherSuites: setup.CipherSuites, CurvePreferences: setup.CurvePreferences, InsecureSkipVerify: true,
-		}))
-	default:
-		c, err := e.fw.ClientTLSConfig()
-		if err != nil {
-			return nil, fmt.Errorf("TLS of the broker connection: %w", err)
-		}
-		opts = append(opts, nats.Secure(c))
-	}
-	if !withToken {
-		return opts, nil
-	}
-	seed, err := e.fw.SignerSeedFile()
-	if err != nil {
-		return nil, fmt.Errorf("seed file of the broker connection: %w", err)
-	}
-	if _, _, err := e.fw.SignerToken(); err != nil {
-		return nil, fmt.Errorf("token of the broker connection: %w", err)
-	}
-	return append(opts, nats.TokenHandler(e.token), nats.UserJWT(
-		func() (string, error) { return e.token(), nil },
-		func(nonce []byte) ([]byte, error) {
-			_, _, sign, err := tokens.NatsConnectionHelpers(e.token(), collective, seed, e.fw.Config.CustomLogger.WithField("component", "nonce"))
-			if err != nil {
-				return nil, err
-			}
-			return sign(nonce)
-		})), nil
-}
-
-// token reads the token at each connect, so that a renewed file is used at the next one.
-func (e *Engine) token() string {
-	t, _, err := e.fw.SignerToken()
-	if err != nil {
-		e.log.Error("cannot read the token of the broker connection; check plugin.security.choria.token_file", "error", clean(err.Error()))
-	}
-	return t
 }

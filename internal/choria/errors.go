@@ -10,10 +10,13 @@ import (
 var (
 	// ErrConfig is returned by New for a Choria configuration that cannot be used.
 	ErrConfig = errors.New("choria configuration")
-	// ErrNotConnected is returned when the broker connection is down at the moment of asking.
+	// ErrNotConnected is returned when the broker connection is down at the moment of asking, or breaks while a fact is in flight.
 	ErrNotConnected = errors.New("not connected to the broker")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the engine is closed")
+	// ErrBusy is returned for a fact whose node had another request under way for as long as it could wait; by Stats at once if
+	// that is an effect. Nothing was sent; ask again when the effect has its outcome.
+	ErrBusy = errors.New("the node is busy with another request of ours")
 	// ErrNobody is returned when the broker had nobody to deliver a fact request to: the node is absent now.
 	ErrNobody = errors.New("nobody is subscribed under this identity")
 	// ErrNoReply is returned when a fact request had no usable reply in time.
@@ -25,7 +28,8 @@ var (
 	// ErrMisuse is returned when a request and its receipt do not belong together, or an input is of the wrong type. It is a
 	// programming error: nothing was sent by that call, but it says nothing about earlier ones.
 	ErrMisuse = errors.New("misuse")
-	// ErrNoConnectionList is returned when no broker answered the question for its connections.
+	// ErrNoConnectionList is returned when the broker's servers do not tell their connections, or not so that all are known: no
+	// server answers, one falls silent half way, or there are more than can be listed.
 	ErrNoConnectionList = errors.New("no connection list from the broker")
 )
 

@@ -14,7 +14,10 @@ import (
 	"provctl/receipt"
 )
 
-const maxEvent = 64 << 10
+const (
+	maxEvent     = 64 << 10
+	eventSubject = "choria.lifecycle.event.*.>"
+)
 
 // Event is a lifecycle event of a node in provisioning mode. Its absence means nothing: many are never published.
 type Event struct {
@@ -35,10 +38,7 @@ var eventTypes = map[string]bool{Startup: true, Provisioned: true, Upgraded: tru
 
 // watchEvents subscribes to lifecycle events (lifecycle/basic.go:76).
 func (e *Engine) watchEvents(nc *nats.Conn) error {
-	if e.opt.OnEvent == nil {
-		return nil
-	}
-	_, err := nc.Subscribe("choria.lifecycle.event.*.>", func(m *nats.Msg) {
+	_, err := nc.Subscribe(eventSubject, func(m *nats.Msg) {
 		ev, err := decodeEvent(m.Data)
 		if err != nil {
 			e.stats.garbage.Add(1)

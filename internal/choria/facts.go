@@ -31,8 +31,10 @@ type FactRequest struct {
 	Agent   string
 	Action  string
 	Input   any           // an object in JSON, or nil
-	Timeout time.Duration // of one try; 0 is Options.FactTimeout
+	Timeout time.Duration // of one try, and of the wait for its turn at the node; 0 is Options.FactTimeout
 	Tries   int           // 0 is 1
+
+	hasty bool // do not wait for an effect that is in flight
 }
 
 // Fact is a node's answer with status code 0.
@@ -46,8 +48,10 @@ type Fact struct {
 }
 
 // Fact asks until it is answered or the tries are used up, each time with a new request id and a growing, random wait between.
-// ErrNobody, ErrNoReply, ErrBadReply and ErrNotConnected are worth another try; a *ReplyError is the node's answer and is
-// returned at once. Something that is not a fact is ErrNotAFact, and nothing is sent.
+// ErrNobody, ErrNoReply and ErrBadReply are worth another try. A *ReplyError is the node's answer and is returned at once; so is
+// ErrNotConnected, also when the connection breaks while the answer is awaited: only the caller knows whether it is still wanted
+// when the broker is back. ErrBusy means that its turn did not come within the timeout. Something that is not a fact is
+// ErrNotAFact, and nothing is sent.
 func (e *Engine) Fact(ctx context.Context, q FactRequest) (Fact, error) {
 	name := q.Agent + "#" + q.Action
 	if !facts[name] {
@@ -64,7 +68,7 @@ func (e *Engine) Fact(ctx context.Context, q FactRequest) (Fact, error) {
 			return f, nil
 		}
 		err = fmt.Errorf("ask %s for %s (try %d of %d): %w", q.Node, name, try+1, tries, err)
-		again := errors.Is(err, ErrNobody) || errors.Is(err, ErrNoReply) || errors.Is(err, ErrBadReply) || errors.Is(err, ErrNotConnected)
+		again := errors.Is(err, ErrNobody) || errors.Is(err, ErrNoReply) || errors.Is(err, ErrBadReply)
 		if errors.As(err, &answered) || !again || try+1 >= tries {
 			return Fact{}, err
 		}
@@ -77,7 +81,7 @@ func (e *Engine) Fact(ctx context.Context, q FactRequest) (Fact, error) {
 
 // ask is one try.
 func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
-	unlock, err := e.locks.lock(ctx, e.closing, q.Node)
+	unlock, err := e.locks.lock(ctx, e.closing, q.Node, turn{hasty: q.hasty, patience: q.Timeout})
 	if err != nil {
 		return Fact{}, err
 	}
@@ -86,7 +90,7 @@ func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
 	if err != nil {
 		return Fact{}, err
 	}
-	nc, err := e.conn()
+	nc, broken, err := e.link()
 	if err != nil {
 		return Fact{}, err
 	}
@@ -112,6 +116,8 @@ func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
 			return factOf(q, m.id, ordinal, env, e.opt.Now())
 		case <-limit.C:
 			return Fact{}, fmt.Errorf("%w: %s", ErrNoReply, q.Timeout)
+		case <-broken:
+			return Fact{}, e.cutOff()
 		case <-ctx.Done():
 			return Fact{}, ctx.Err()
 		case <-e.closing:
@@ -177,9 +183,10 @@ func (e *Engine) Inventory(ctx context.Context, node receipt.NodeID) (json.RawMe
 	return f.Data, err
 }
 
-// Stats asks rpcutil#daemon_stats once, with a short wait. Known and SameBase are the caller's to fill, with KnownSince.
+// Stats asks rpcutil#daemon_stats once, with a short wait. While an effect on the node is in flight it is ErrBusy at once. Known
+// and Base are the caller's to fill, with KnownSince.
 func (e *Engine) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsSeen, error) {
-	f, err := e.Fact(ctx, FactRequest{Node: node, Agent: "rpcutil", Action: "daemon_stats", Timeout: e.opt.StatsTimeout})
+	f, err := e.Fact(ctx, FactRequest{Node: node, Agent: "rpcutil", Action: "daemon_stats", Timeout: e.opt.StatsTimeout, hasty: true})
 	if err != nil {
 		return receipt.StatsSeen{}, err
 	}

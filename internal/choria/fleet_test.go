@@ -134,10 +134,10 @@ func TestRealNodes(t *testing.T) {
 // shutdownLeaves ends the node's process and watches it leave the broker.
 func shutdownLeaves(t *testing.T, f *fleet.Fleet, e *Engine, n receipt.NodeID, token string) {
 	t.Helper()
-	if seen, err := e.Connections(deadline(t), n); err != nil || seen.Live != 1 {
+	before := time.Now()
+	if seen, err := e.Connections(deadline(t), n, before); err != nil || seen.Live != 1 {
 		t.Errorf("connections of a living node: %+v, %v", seen, err)
 	}
-	before := time.Now()
 	if o := publishAndWait(t, e, n, receipt.Shutdown, agent.Shutdown{Token: token}); o.Event != receipt.ReplyApplied {
 		t.Fatalf("shutdown: %s (%s)", o.Event, o.Why)
 	}
@@ -145,7 +145,7 @@ func shutdownLeaves(t *testing.T, f *fleet.Fleet, e *Engine, n receipt.NodeID, t
 		t.Fatal(err)
 	}
 	settle(t, "the broker sees it leave", func() bool {
-		seen, err := e.Connections(deadline(t), n)
+		seen, err := e.Connections(deadline(t), n, before)
 		return err == nil && seen.Live == 0 && seen.LastClosed.After(before)
 	})
 	if o := publishAndWait(t, e, n, receipt.Shutdown, agent.Shutdown{Token: token}); o.Event != receipt.NeverSent {

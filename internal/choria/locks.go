@@ -2,7 +2,9 @@ package choria
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
 
 	"provctl/receipt"
 )
@@ -15,13 +17,50 @@ type nodeLocks struct {
 }
 
 type nodeLock struct {
-	slot chan struct{} // holds one token while somebody has the node
-	refs int           // holder and waiters
+	slot   chan struct{} // holds one token while somebody has the node
+	refs   int           // holder and waiters
+	effect bool          // the holder is an effect; nodeLocks.mu guards it
 }
 
-// lock waits for the node. It gives the function that frees it, to be called once, or the reason why it did not get it.
-func (l *nodeLocks) lock(ctx context.Context, stop <-chan struct{}, node receipt.NodeID) (func(), error) {
+// turn says what a node is wanted for.
+type turn struct {
+	effect   bool          // it may last until the horizon
+	hasty    bool          // do not wait for an effect
+	patience time.Duration // the longest wait; 0 is as long as the context
+}
+
+// lock waits for the node. It gives the function that frees it, to be called once, or the reason why it did not get it: ErrBusy
+// if that is only impatience.
+func (l *nodeLocks) lock(ctx context.Context, stop <-chan struct{}, node receipt.NodeID, t turn) (func(), error) {
+	n, err := l.join(node, t)
+	if err != nil {
+		return nil, err
+	}
+	var over <-chan time.Time
+	if t.patience > 0 {
+		timer := time.NewTimer(t.patience)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case n.slot <- struct{}{}:
+		l.mark(n, t.effect)
+		return sync.OnceFunc(func() { l.mark(n, false); <-n.slot; l.forget(node, n) }), nil
+	case <-over:
+		err = fmt.Errorf("%w: another request was under way for all of %s", ErrBusy, t.patience)
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-stop:
+		err = ErrClosed
+	}
+	l.forget(node, n)
+	return nil, err
+}
+
+// join counts the caller among those who have or want the node.
+func (l *nodeLocks) join(node receipt.NodeID, t turn) (*nodeLock, error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.held == nil {
 		l.held = make(map[receipt.NodeID]*nodeLock)
 	}
@@ -30,19 +69,17 @@ func (l *nodeLocks) lock(ctx context.Context, stop <-chan struct{}, node receipt
 		n = &nodeLock{slot: make(chan struct{}, 1)}
 		l.held[node] = n
 	}
-	n.refs++
-	l.mu.Unlock()
-
-	select {
-	case n.slot <- struct{}{}:
-		return sync.OnceFunc(func() { <-n.slot; l.forget(node, n) }), nil
-	case <-ctx.Done():
-		l.forget(node, n)
-		return nil, ctx.Err()
-	case <-stop:
-		l.forget(node, n)
-		return nil, ErrClosed
+	if t.hasty && n.effect {
+		return nil, fmt.Errorf("%w: an effect is in flight", ErrBusy)
 	}
+	n.refs++
+	return n, nil
+}
+
+func (l *nodeLocks) mark(n *nodeLock, effect bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n.effect = effect
 }
 
 func (l *nodeLocks) forget(node receipt.NodeID, n *nodeLock) {

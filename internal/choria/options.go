@@ -44,9 +44,9 @@ type Options struct {
 	OnEvent     func(Event)
 	OnReconnect func()
 
-	FactTimeout  time.Duration // one try of a fact; default 10 s, also for 0
+	FactTimeout  time.Duration // one try of a fact, and the wait for its turn at the node; default 10 s, also for 0
 	StatsTimeout time.Duration // daemon_stats; default 5 s
-	FlushTimeout time.Duration // how long the broker has to acknowledge a publish; default 5 s
+	FlushTimeout time.Duration // how long the broker has to acknowledge a publish or, when connecting, a subscription; default 5 s
 	Backoff      time.Duration // before the second try of a fact, doubled each time; default 500 ms
 }
 
@@ -67,11 +67,14 @@ type Engine struct {
 	events *notifier
 	notes  *notifier
 
-	mu      sync.Mutex
-	nc      *nats.Conn
-	ended   bool
-	closing chan struct{}
-	wg      sync.WaitGroup
+	mu         sync.Mutex
+	connecting bool          // Connect is under way
+	started    bool          // the goroutines that every connection needs run
+	nc         *nats.Conn    // nil until Connect succeeded
+	down       chan struct{} // closed, and replaced, when nc breaks
+	ended      bool
+	closing    chan struct{}
+	wg         sync.WaitGroup
 }
 
 // New loads and checks the Choria configuration and forces what a provisioner needs: both collectives, no federation, and with
@@ -82,7 +85,7 @@ func New(opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrConfig, opt.ConfigFile, err)
 	}
-	e := &Engine{opt: opt, fw: f, log: opt.Log, closing: make(chan struct{})}
+	e := &Engine{opt: opt, fw: f, log: opt.Log, closing: make(chan struct{}), down: make(chan struct{})}
 	e.epoch.Store(uint64(opt.Epoch))
 	caller, hash, err := callerHash(f, opt.Insecure)
 	if err != nil {

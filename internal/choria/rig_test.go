@@ -139,7 +139,12 @@ type fakeRequest struct {
 // node joins the provisioning account under a fresh name. on answers the requests that a real node would accept.
 func node(t testing.TB, f *fleet.Fleet, on func(fakeRequest)) *fakeNode {
 	t.Helper()
-	n := &fakeNode{t: t, id: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())) + ".example.net", on: on}
+	return nodeAs(t, f, strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))+".example.net", on)
+}
+
+func nodeAs(t testing.TB, f *fleet.Fleet, id string, on func(fakeRequest)) *fakeNode {
+	t.Helper()
+	n := &fakeNode{t: t, id: id, on: on}
 	n.nc = dial(t, f, n.id)
 	for _, s := range []string{"provisioning.node." + n.id, "provisioning.broadcast.agent.discovery"} {
 		if _, err := n.nc.Subscribe(s, n.handle); err != nil {

@@ -136,7 +136,7 @@ func TestConnections(t *testing.T) {
 	e := engine(t, f)
 	look := func(id receipt.NodeID) receipt.ConnectionsSeen {
 		t.Helper()
-		seen, err := e.Connections(deadline(t), id)
+		seen, err := e.Connections(deadline(t), id, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestConnections(t *testing.T) {
 	if seen := look(n.node()); seen.LastClosed.Before(before) || time.Since(seen.LastClosed) > time.Minute || seen.Reason == "" {
 		t.Errorf("closed: %+v", seen)
 	}
-	if _, err := e.Connections(deadline(t), "a.*"); !errors.Is(err, receipt.ErrInvalid) {
+	if _, err := e.Connections(deadline(t), "a.*", time.Time{}); !errors.Is(err, receipt.ErrInvalid) {
 		t.Errorf("a wildcard: %v", err)
 	}
 	for _, name := range []string{e.nc.Opts.Name} {
@@ -175,17 +175,22 @@ func TestConnectionsBeyondOnePage(t *testing.T) {
 	f := ownBroker(t)
 	e := engine(t, f)
 	n := node(t, f, nil)
+	since := time.Now()
 	n.nc.Close()
 	settle(t, "the broker notices", func() bool {
-		seen, err := e.Connections(deadline(t), n.node())
+		seen, err := e.Connections(deadline(t), n.node(), since)
 		return err == nil && !seen.LastClosed.IsZero()
 	})
 	for range connzPage + 5 {
 		dial(t, f, "noise").Close()
 	}
-	seen, err := e.Connections(deadline(t), n.node())
+	seen, err := e.Connections(deadline(t), n.node(), since)
 	if err != nil || seen.LastClosed.IsZero() {
 		t.Errorf("behind %d newer closures: %+v, %v", connzPage+5, seen, err)
+	}
+	later, err := e.Connections(deadline(t), n.node(), time.Now().Add(time.Hour))
+	if err != nil || !later.LastClosed.IsZero() {
+		t.Errorf("a closure long before what matters: %+v, %v; want the search to end at the first page", later, err)
 	}
 }
 

@@ -31,7 +31,7 @@ type Network struct {
 func (n Network) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsSeen, receipt.Baseline, error) {
 	stats, err := n.Engine.Stats(ctx, node)
 	if err != nil {
-		return receipt.StatsSeen{}, receipt.Baseline{}, absent(err)
+		return receipt.StatsSeen{}, receipt.Baseline{}, blame(err)
 	}
 	return stats, n.BaselineOf(node, stats), nil
 }
@@ -39,21 +39,25 @@ func (n Network) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsS
 // JWT asks for the provisioning token, three times at most.
 func (n Network) JWT(ctx context.Context, node receipt.NodeID) (string, error) {
 	reply, err := n.Engine.JWT(ctx, node, n.Token)
-	return reply.JWT, absent(err)
+	return reply.JWT, blame(err)
 }
 
 // Inventory asks rpcutil#inventory, five times at most.
 func (n Network) Inventory(ctx context.Context, node receipt.NodeID) (json.RawMessage, error) {
 	inventory, err := n.Engine.Inventory(ctx, node)
-	return inventory, absent(err)
+	return inventory, blame(err)
 }
 
-// absent tells a node that is not there from one that does not answer.
-func absent(err error) error {
-	if errors.Is(err, choria.ErrNobody) {
+// blame tells what a failed fact says: that the node is not there, that the broker is away, or else that the node does not answer.
+func blame(err error) error {
+	switch {
+	case errors.Is(err, choria.ErrNobody):
 		return fmt.Errorf("%w: %w", sequence.ErrAbsent, err)
+	case errors.Is(err, choria.ErrNotConnected):
+		return fmt.Errorf("%w: %w", sequence.ErrCut, err)
+	default:
+		return err
 	}
-	return err
 }
 
 // Discover broadcasts once.
