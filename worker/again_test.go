@@ -106,7 +106,7 @@ func TestReplyDoesNotWaitForALane(t *testing.T) {
 			if asked++; asked == 2 {
 				<-helperEnds
 			}
-			return fakeAdvisor(nil).Ask(nil, receipt.Job{}, helper.Input{}) //nolint:staticcheck // it asks for nothing of them
+			return fakeAdvisor(nil).Ask(t.Context(), receipt.Job{}, helper.Input{})
 		})
 		w, _ := r.life(func(o *Options) { o.Lanes, o.Advisor = 1, advisor })
 		stop := r.start(w, net)

@@ -66,7 +66,7 @@ func (w *Worker) admitted(ctx context.Context, a journal.Admission) {
 	case journal.Admitted:
 		w.log.Debug("admitted", "node", a.Node, "job", a.Job.ID, "source", a.Job.Source)
 		w.mu.Lock()
-		w.queue.push(entry{job: a.Job.ID, node: a.Node, seen: now})
+		w.queue.push(entryOf(a.Job, now))
 		w.mu.Unlock()
 		wake(w.wakeLanes)
 	case journal.Known:
@@ -74,7 +74,7 @@ func (w *Worker) admitted(ctx context.Context, a journal.Admission) {
 		w.queue.sighted(a.Node, now)
 		if a.Job.Status == receipt.Queued && w.busy[a.Node] == "" && !w.queue.has(a.Node) {
 			// Nothing should lead here; if something does, the node must not wait for the next start.
-			w.queue.push(entry{job: a.Job.ID, node: a.Node, seen: now, notBefore: a.Job.NotBefore})
+			w.queue.push(entryOf(a.Job, now))
 		}
 		w.mu.Unlock()
 		wake(w.wakeLanes)

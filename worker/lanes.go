@@ -101,7 +101,7 @@ func (w *Worker) work(e entry) {
 	}()
 	defer w.guard(fmt.Sprintf("job %s of node %s", e.job, e.node))
 	ctx := context.WithoutCancel(w.effects)
-	if w.o.Now().Sub(e.seen) > 2*w.o.Interval {
+	if !e.claimed && w.o.Now().Sub(e.seen) > 2*w.o.Interval {
 		w.move(ctx, e, journal.Next{Event: receipt.End, Result: receipt.Stale, Why: "not seen for two intervals while it waited"})
 		return
 	}
@@ -153,7 +153,7 @@ func (w *Worker) follow(job receipt.Job) error {
 	case receipt.Queued:
 		w.mu.Lock()
 		if w.busy[job.Node] == "" { // else a pass has just taken it, and follows it itself
-			w.queue.push(entry{job: job.ID, node: job.Node, seen: now, notBefore: job.NotBefore})
+			w.queue.push(entryOf(job, now))
 		}
 		w.mu.Unlock()
 		wake(w.wakeLanes)

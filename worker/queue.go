@@ -12,7 +12,13 @@ type entry struct {
 	job       receipt.JobID
 	node      receipt.NodeID
 	seen      time.Time // last sighting of the node
+	claimed   bool      // before: it never gets stale, since its job keeps a count that a new one would not
 	notBefore time.Time
+}
+
+// entryOf is a job's entry, with the time at which its node was seen last.
+func entryOf(job receipt.Job, seen time.Time) entry {
+	return entry{job: job.ID, node: job.Node, seen: seen, claimed: job.Claims > 0, notBefore: job.NotBefore}
 }
 
 // queue holds waiting jobs first come, first served, at most one per node. It is not safe for use by several goroutines.

@@ -237,7 +237,7 @@ func (w *Worker) settle(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	for _, job := range queued {
-		w.queue.push(entry{job: job.ID, node: job.Node, seen: job.Seen, notBefore: job.NotBefore})
+		w.queue.push(entryOf(job, job.Seen))
 	}
 	w.mu.Unlock()
 	if err := w.net.Connect(ctx); err != nil {

@@ -57,10 +57,16 @@ func testExhausted(b *Bench) {
 			b.T.Errorf("claim %d is number %d", i+1, claimed.Claims)
 		}
 		b.Reopen()
-		got, err := b.Store.Recover(b.Ctx(), journal.RecoverPolicy{MaxRequeues: 2})
+		policy := journal.RecoverPolicy{MaxRequeues: 2, StaleAfter: time.Minute}
+		got, err := b.Store.Recover(b.Ctx(), policy)
 		b.ok(err)
 		if got.Count(want) != 1 || len(got.Items) != 1 {
 			b.T.Fatalf("recovery %d is %+v, want %s", i, got, want)
+		}
+		b.Reopen()
+		b.Clock.Add(time.Hour) // however long it takes until the next start: the job, and its count, stay
+		if got, err = b.Store.Recover(b.Ctx(), policy); err != nil || len(got.Items) != 0 {
+			b.T.Fatalf("recovery %d an hour later is %+v, %v", i, got, err)
 		}
 	}
 	b.Job(job.ID, receipt.Ended, receipt.Exhausted)
