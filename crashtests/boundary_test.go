@@ -108,10 +108,16 @@ func (s *site) reconcileByHand() {
 		if s.wroteConfig(item.Node, item.Request) {
 			verdict = "applied"
 		}
-		out, code := s.provctl("reconcile", item.Receipt, "--verdict", verdict, "--reason", "looked at server.conf", "--seen", fmt.Sprint(item.Version), "--state-dir", s.files.StateDir)
-		if code != 0 && code != 4 { // 4: evidence was quicker
-			s.t.Fatalf("reconcile %s: exit %d: %s", item.Receipt, code, out)
-		}
+		s.decide(item, verdict)
+	}
+}
+
+// decide gives a verdict on exactly what was shown.
+func (s *site) decide(i item, verdict string) {
+	s.t.Helper()
+	out, code := s.provctl("reconcile", i.Receipt, "--verdict", verdict, "--reason", "looked at server.conf", "--seen", fmt.Sprint(i.Version), "--state-dir", s.files.StateDir)
+	if code != 0 && code != 4 { // 4: evidence was quicker
+		s.t.Fatalf("reconcile %s: exit %d: %s", i.Receipt, code, out)
 	}
 }
 
