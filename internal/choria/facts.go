@@ -66,10 +66,12 @@ func (e *Engine) Fact(ctx context.Context, q FactRequest) (Fact, error) {
 		err = fmt.Errorf("ask %s for %s (try %d of %d): %w", q.Node, name, try+1, tries, err)
 		again := errors.Is(err, ErrNobody) || errors.Is(err, ErrNoReply) || errors.Is(err, ErrBadReply) || errors.Is(err, ErrNotConnected)
 		if errors.As(err, &answered) || !again || try+1 >= tries {
+			e.opt.Meter.Failed(name)
 			return Fact{}, err
 		}
 		e.log.Debug("asking again", "node", q.Node, "fact", name, "try", try+1, "error", err)
 		if !e.pause(ctx, e.jitter(e.opt.Backoff, longestBackoff, try)) {
+			e.opt.Meter.Failed(name)
 			return Fact{}, fmt.Errorf("%w (after %w)", e.stopped(ctx), err)
 		}
 	}
@@ -93,6 +95,8 @@ func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
 	w := e.expect(m.id)
 	defer e.retire(m.id, nil)
 	ordinal := e.counts.next()
+	begun := e.opt.Now()
+	defer func() { e.opt.Meter.Asked(q.Agent+"#"+q.Action, e.opt.Now().Sub(begun)) }()
 	if err := publish(nc, m); err != nil {
 		return Fact{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
