@@ -155,6 +155,14 @@ func (e *Engine) JWT(ctx context.Context, node receipt.NodeID, token string) (JW
 	if err != nil {
 		return JWTReply{}, err
 	}
+	r, err := jwtFrom(node, f)
+	if err != nil {
+		e.opt.Meter.Failed(provisionAgent + "#jwt")
+	}
+	return r, err
+}
+
+func jwtFrom(node receipt.NodeID, f Fact) (JWTReply, error) {
 	var v struct {
 		JWT  *string `json:"jwt"`
 		ECDH *string `json:"ecdh_public"`
@@ -187,7 +195,11 @@ func (e *Engine) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsS
 	if err != nil {
 		return receipt.StatsSeen{}, err
 	}
-	return e.statsFrom(node, f)
+	s, err := e.statsFrom(node, f)
+	if err != nil {
+		e.opt.Meter.Failed("rpcutil#daemon_stats")
+	}
+	return s, err
 }
 
 // statsFrom reads daemon_stats (providers/agent/mcorpc/golang/rpcutil/rpcutil.go:83).
