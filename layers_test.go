@@ -19,6 +19,7 @@ var layers = map[string][]string{
 	"internal/credentials": {},
 	"internal/helper":      {},
 	"internal/localfs":     {},
+	"internal/metrics":     {"receipt", "journal"},
 	"internal/fleet":       {},
 	"fence":                {"receipt", "internal/localfs"},
 	"journal":              {"receipt", "internal/localfs"},
@@ -36,7 +37,7 @@ var layers = map[string][]string{
 	"crashtests": {"internal/fleet"},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
-		"internal/agent", "internal/control", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/wiring",
+		"internal/agent", "internal/control", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/wiring",
 	},
 }
 

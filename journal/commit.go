@@ -167,10 +167,10 @@ func (j *Journal) commit(batch []*op) {
 	}
 	begun := time.Now()
 	var now meta
-	var n int
+	var done CommitStats
 	err := j.Failed()
 	if err == nil {
-		now, n, err = j.transact(batch)
+		now, done, err = j.transact(batch)
 	}
 	if err != nil {
 		for _, o := range batch {
@@ -180,49 +180,50 @@ func (j *Journal) commit(batch []*op) {
 		}
 		return
 	}
-	if n == 0 {
+	if done.Operations == 0 {
 		return
 	}
 	took := time.Since(begun)
+	done.Took = took
 	j.mu.Lock()
 	j.meta = now
 	j.stats.Commits++
-	j.stats.Operations += int64(n)
+	j.stats.Operations += int64(done.Operations)
 	j.stats.LastCommit, j.stats.MaxCommit = took, max(took, j.stats.MaxCommit)
 	j.stats.LastSuccess = j.o.Now()
 	j.mu.Unlock()
 	if j.o.Observe != nil {
-		j.o.Observe(CommitStats{Operations: n, Took: took})
+		j.o.Observe(done)
 	}
 }
 
-// transact returns the meta record as committed and how many changes it holds. Its errors are ErrStopped.
-func (j *Journal) transact(batch []*op) (now meta, n int, err error) {
+// transact returns the meta record as committed and what changes it holds. Its errors are ErrStopped.
+func (j *Journal) transact(batch []*op) (now meta, done CommitStats, err error) {
 	err = guard(j.path, func() error {
 		return j.db.Update(func(tx *bolt.Tx) (err error) {
-			now, n, err = j.applyAll(tx, batch)
-			if err == nil && n == 0 {
+			now, done, err = j.applyAll(tx, batch)
+			if err == nil && done.Operations == 0 {
 				return errUnchanged
 			}
 			return errors.Join(err, j.injected("commit"))
 		})
 	})
 	if errors.Is(err, errUnchanged) {
-		return meta{}, 0, nil
+		return meta{}, CommitStats{}, nil
 	}
 	if err == nil {
 		err = errors.Join(j.injected("marker"), j.marker.write(now.Epoch, now.Seq))
 	}
 	if err != nil {
-		return meta{}, 0, j.stop(err)
+		return meta{}, CommitStats{}, j.stop(err)
 	}
-	return now, n, nil
+	return now, done, nil
 }
 
-func (j *Journal) applyAll(tx *bolt.Tx, batch []*op) (now meta, n int, err error) {
+func (j *Journal) applyAll(tx *bolt.Tx, batch []*op) (now meta, done CommitStats, err error) {
 	now, err = (&store{tx: tx}).metaRecord()
 	if err != nil {
-		return now, 0, err
+		return now, done, err
 	}
 	for _, o := range batch {
 		s := &stage{store: store{tx: tx}, j: j, meta: now, now: j.o.Now().Round(0).UTC(), term: j.epoch()}
@@ -231,22 +232,23 @@ func (j *Journal) applyAll(tx *bolt.Tx, batch []*op) (now meta, n int, err error
 			o.err = o.apply(s)
 		}
 		if errors.Is(o.err, receipt.ErrDamaged) {
-			return now, 0, o.err
+			return now, done, o.err
 		}
 		if o.err != nil || len(s.staged) == 0 {
 			continue
 		}
 		if err := s.flush(); err != nil {
-			return now, 0, err
+			return now, done, err
 		}
 		now = s.meta
-		n++
+		done.Operations++
+		done.add(s.moves)
 	}
-	if n == 0 {
-		return now, 0, nil
+	if done.Operations == 0 {
+		return now, done, nil
 	}
 	last := &store{tx: tx}
-	return now, n, errors.Join(last.saveMeta(now), last.flush())
+	return now, done, errors.Join(last.saveMeta(now), last.flush())
 }
 
 // admissible refuses the writes of a worker whose term has not begun or is over.

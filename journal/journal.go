@@ -72,6 +72,13 @@ func (m meta) info(path string) Info {
 	return Info{ID: m.ID, Format: m.Format, Epoch: m.Epoch, Seq: m.Seq, Created: m.Created, Path: path}
 }
 
+// Tally counts over the journal's whole life, as last acknowledged.
+func (j *Journal) Tally() Tally {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.meta.Tally
+}
+
 // Failed is nil, or the *StoppedError that every write gets since one failed. It does not clear until the journal is opened again.
 func (j *Journal) Failed() error {
 	j.mu.Lock()

@@ -15,6 +15,8 @@ type stage struct {
 	meta meta // with the sequence number used last
 	now  time.Time
 	term receipt.Epoch
+
+	moves Moves
 }
 
 // next takes a new sequence number.
@@ -97,6 +99,7 @@ func (s *stage) step(j *receipt.Job, n *receipt.Node, event receipt.JobEvent, ne
 		j.NotBefore = wall(next.NotBefore)
 	}
 	if to == receipt.Ended {
+		s.moves.Ended = append(s.moves.Ended, next.Result)
 		j.EndedAt = s.now
 		n.Job, n.LastResult, n.LastEnded = "", next.Result, s.now
 		if next.Result.StaysOut() {
@@ -117,9 +120,12 @@ func (s *stage) settle(r *receipt.Receipt, n *receipt.Node, event receipt.Event,
 		return fmt.Errorf("receipt %s of %s: %w", r.ID, r.Node, err)
 	}
 	r.Status, r.Why = to, clip(why)
-	if !to.Open() {
+	if to.Open() {
+		s.moves.Unknown++
+	} else {
 		r.Settled, r.EndedAt = clip(by), s.now
 		n.Open = ""
+		s.moves.Settled = append(s.moves.Settled, Settled{By: r.Settled, Status: to})
 	}
 	return s.saveReceipt(r)
 }

@@ -31,6 +31,26 @@ type Info struct {
 type CommitStats struct {
 	Operations int           // changes that were committed together
 	Took       time.Duration // from the first byte to the marker's sync
+	Moves
+}
+
+// Moves are what changes decided about receipts and jobs. Each is told once, after it is durable.
+type Moves struct {
+	Settled []Settled        // receipts that got their outcome
+	Unknown int              // receipts that became unknown
+	Ended   []receipt.Result // of jobs that ended
+}
+
+// Settled is a receipt's outcome and by what it was settled: evidence and verdicts begin with that word.
+type Settled struct {
+	By     string
+	Status receipt.Status
+}
+
+func (m *Moves) add(more Moves) {
+	m.Settled = append(m.Settled, more.Settled...)
+	m.Unknown += more.Unknown
+	m.Ended = append(m.Ended, more.Ended...)
 }
 
 // Stats sums up the commits since Open.

@@ -64,6 +64,7 @@ func (w *Worker) admitted(ctx context.Context, a journal.Admission) {
 	now := w.o.Now()
 	switch a.State {
 	case journal.Admitted:
+		w.o.Meter.Discovered(a.Job.Source)
 		w.log.Debug("admitted", "node", a.Node, "job", a.Job.ID, "source", a.Job.Source)
 		w.mu.Lock()
 		w.queue.push(entryOf(a.Job, now))
@@ -136,7 +137,11 @@ func (w *Worker) discover(ctx context.Context) {
 				found++
 				w.Sight(node, "discovery", w.o.Now())
 			})
-			if err != nil && ctx.Err() == nil {
+			if ctx.Err() != nil {
+				return
+			}
+			w.o.Meter.Cycle(err)
+			if err != nil {
 				w.log.Warn("discovery failed; the next one comes with the interval", "error", err, "interval", w.o.Interval)
 			}
 			w.log.Debug("discovered", "nodes", found)

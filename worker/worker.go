@@ -70,7 +70,22 @@ type Options struct {
 	Epoch   receipt.Epoch
 	Now     func() time.Time
 	Log     *slog.Logger
+	Meter   Meter // nil: nobody is told
 }
+
+// Meter is told what shows neither in the journal nor in Live. Its methods are called by several goroutines at a time and must
+// not block.
+type Meter interface {
+	// Discovered tells of a node that became new work; source is what brought it: discovery or event.
+	Discovered(source string)
+	// Cycle tells of a discovery that ended, and its error.
+	Cycle(err error)
+}
+
+type noMeter struct{}
+
+func (noMeter) Discovered(string) {}
+func (noMeter) Cycle(error)       {}
 
 // Fixed bounds, with the reason for each.
 const (
@@ -126,6 +141,9 @@ type sent struct {
 
 // New makes a worker on an open journal whose epoch has been raised and which has been recovered.
 func New(o Options) *Worker {
+	if o.Meter == nil {
+		o.Meter = noMeter{}
+	}
 	return &Worker{
 		o: o, j: o.Journal, log: o.Log, started: o.Now(), state: control.Settling,
 		slots: make(chan struct{}, o.Lanes), fatal: make(chan error, 1),

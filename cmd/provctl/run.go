@@ -147,10 +147,18 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		return err
 	}
 	defer func() { _ = lock.Release() }()
+	// After the lock: a second worker is to hear of the first, not of its port.
+	meter, stopMetrics, err := serveMetrics(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	if err := writePID(pidFile); err != nil {
 		return err
 	}
-	j, err := journal.Open(cfg.StateDir, journal.Options{Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass})
+	j, err := journal.Open(cfg.StateDir, journal.Options{
+		Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass, Observe: meter.Committed,
+	})
 	if err != nil {
 		return err
 	}
@@ -159,7 +167,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 	var w *worker.Worker
 	engine, err := newEngine(choria.Options{
 		ConfigFile: choriaConfig, Password: cfg.BrokerProvisioningPassword.Reveal(), Insecure: cfg.ChoriaInsecure,
-		TTL: cfg.EffectTTL, Skew: cfg.ClockSkew, Log: log, Now: time.Now,
+		TTL: cfg.EffectTTL, Skew: cfg.ClockSkew, Log: log, Now: time.Now, Meter: meter,
 		OnLate: func(l choria.LateReply) {
 			w.OnLate(worker.Late{Request: l.Request, Node: l.Node, Reply: l.Reply, Second: l.Second, At: l.At})
 		},
@@ -185,11 +193,13 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 	logRecovery(log, recovery)
 
 	w = worker.New(worker.Options{
-		Journal: j, Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Log: log}, Credentials: credentials, Token: cfg.Token.Reveal(),
-		Lanes: cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
+		Journal: j, Credentials: credentials, Token: cfg.Token.Reveal(), Meter: meter,
+		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Log: log, Meter: meter},
+		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
 		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
 		Component: cfg.LifecycleComponent, Version: version, Epoch: epoch, Now: time.Now, Log: log,
 	})
+	meter.Watch(stateOf(w, j))
 	stopControl, err := control.Serve(ctx, cfg.StateDir, w, log)
 	if err != nil {
 		return err
@@ -200,7 +210,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		MinLeft: cfg.ClockSkew + minTTL(cfg.EffectTTL),
 	})
 	log.Info("starting", "version", version, "state_dir", cfg.StateDir, "epoch", epoch, "lanes", cfg.Workers)
-	if err := w.Run(ctx, wiring.Network{Engine: engine, Guard: guard, Token: cfg.Token.Reveal()}); err != nil {
+	if err := w.Run(ctx, wiring.Network{Engine: engine, Guard: guard, Token: cfg.Token.Reveal(), Refused: meter.Refused}); err != nil {
 		log.Error("giving up, nothing was sent after this", "error", err) // a logfile tells it too
 		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)
 	}

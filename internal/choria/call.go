@@ -41,6 +41,7 @@ type Call struct {
 	receipt  receipt.ReceiptID
 	waiter   *waiter
 	acked    bool
+	begun    time.Time // when it was published
 	unlock   func()
 	done     chan struct{}
 	outcome  Outcome
@@ -80,6 +81,7 @@ func (e *Engine) Publish(ctx context.Context, p Pending, g Guard, pr *Prepared) 
 	c := &Call{prepared: pr, receipt: r.ID, unlock: unlock, done: make(chan struct{})}
 	if err := e.send(ctx, c, p, g, r); err != nil {
 		unlock()
+		e.opt.Meter.Failed(rpcName(pr.Action))
 		return nil, err
 	}
 	e.log.Debug("effect published", "node", pr.Node, "receipt", r.ID, "request", pr.Request, "action", pr.Action.String(), "acknowledged", c.acked)
@@ -88,6 +90,8 @@ func (e *Engine) Publish(ctx context.Context, p Pending, g Guard, pr *Prepared) 
 	}
 	return c, nil
 }
+
+func rpcName(a receipt.Action) string { return provisionAgent + "#" + a.String() }
 
 func notSent(pr *Prepared, why string, err error) error {
 	return &NotSentError{Node: pr.Node, Action: pr.Action, Request: pr.Request, Why: why, Err: err}
@@ -115,7 +119,7 @@ func (e *Engine) send(ctx context.Context, c *Call, p Pending, g Guard, r receip
 		}
 		return notSent(pr, "the receipt could not be marked as published", err)
 	}
-	c.waiter = e.expect(pr.Request)
+	c.waiter, c.begun = e.expect(pr.Request), e.opt.Now()
 	if err := publish(nc, pr.message); nothingLeft(err) {
 		e.retire(pr.Request, nil)
 		return notSent(pr, "the broker connection refused it", err)
@@ -252,6 +256,10 @@ func (e *Engine) finish(c *Call, o Outcome) {
 		e.late(pr.Request, m)
 	}
 	c.outcome = o
+	e.opt.Meter.Asked(rpcName(pr.Action), o.At.Sub(c.begun))
+	if o.Event != receipt.ReplyApplied {
+		e.opt.Meter.Failed(rpcName(pr.Action))
+	}
 	e.log.Debug("effect answered", "node", pr.Node, "receipt", c.receipt, "request", pr.Request, "action", pr.Action.String(), "event", o.Event.String(), "why", o.Why)
 	c.unlock()
 	close(c.done)

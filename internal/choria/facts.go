@@ -70,10 +70,12 @@ func (e *Engine) Fact(ctx context.Context, q FactRequest) (Fact, error) {
 		err = fmt.Errorf("ask %s for %s (try %d of %d): %w", q.Node, name, try+1, tries, err)
 		again := errors.Is(err, ErrNobody) || errors.Is(err, ErrNoReply) || errors.Is(err, ErrBadReply)
 		if errors.As(err, &answered) || !again || try+1 >= tries {
+			e.opt.Meter.Failed(name)
 			return Fact{}, err
 		}
 		e.log.Debug("asking again", "node", q.Node, "fact", name, "try", try+1, "error", err)
 		if !e.pause(ctx, e.jitter(e.opt.Backoff, longestBackoff, try)) {
+			e.opt.Meter.Failed(name)
 			return Fact{}, fmt.Errorf("%w (after %w)", e.stopped(ctx), err)
 		}
 	}
@@ -97,6 +99,8 @@ func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
 	w := e.expect(m.id)
 	defer e.retire(m.id, nil)
 	ordinal := e.counts.next()
+	begun := e.opt.Now()
+	defer func() { e.opt.Meter.Asked(q.Agent+"#"+q.Action, e.opt.Now().Sub(begun)) }()
 	if err := publish(nc, m); err != nil {
 		return Fact{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
@@ -157,6 +161,14 @@ func (e *Engine) JWT(ctx context.Context, node receipt.NodeID, token string) (JW
 	if err != nil {
 		return JWTReply{}, err
 	}
+	r, err := jwtFrom(node, f)
+	if err != nil {
+		e.opt.Meter.Failed(provisionAgent + "#jwt")
+	}
+	return r, err
+}
+
+func jwtFrom(node receipt.NodeID, f Fact) (JWTReply, error) {
 	var v struct {
 		JWT  *string `json:"jwt"`
 		ECDH *string `json:"ecdh_public"`
@@ -190,7 +202,11 @@ func (e *Engine) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsS
 	if err != nil {
 		return receipt.StatsSeen{}, err
 	}
-	return e.statsFrom(node, f)
+	s, err := e.statsFrom(node, f)
+	if err != nil {
+		e.opt.Meter.Failed("rpcutil#daemon_stats")
+	}
+	return s, err
 }
 
 // statsFrom reads daemon_stats (providers/agent/mcorpc/golang/rpcutil/rpcutil.go:83).

@@ -30,7 +30,7 @@ type Options struct {
 	Password   string        // broker_provisioning_password
 	Insecure   bool          // choria_insecure: no TLS, no signatures
 	TTL        time.Duration // how long a node accepts a request; whole seconds, default 60 s, at least 30 s with protocol 1
-	Skew       time.Duration // how far a node's clock may be off; 0 means 10 s
+	Skew       time.Duration // how far a node's clock may be off
 	Component  string        // lifecycle component whose startup events are passed on; empty passes all
 	Epoch      receipt.Epoch // the worker's term; see SetEpoch
 
@@ -44,11 +44,28 @@ type Options struct {
 	OnEvent     func(Event)
 	OnReconnect func()
 
+	Meter Meter // told of requests; nil: nobody is
+
 	FactTimeout  time.Duration // one try of a fact, and the wait for its turn at the node; default 10 s, also for 0
 	StatsTimeout time.Duration // daemon_stats; default 5 s
 	FlushTimeout time.Duration // how long the broker has to acknowledge a publish or, when connecting, a subscription; default 5 s
 	Backoff      time.Duration // before the second try of a fact, doubled each time; default 500 ms
 }
+
+// Meter is told of each request to a node, named as agent#action. Its methods are called by several goroutines at a time and
+// must not block.
+type Meter interface {
+	// Asked tells how long a request was under way, from its publish to its answer or to the end of the waiting. Each try
+	// of a fact counts.
+	Asked(rpc string, took time.Duration)
+	// Failed tells of a request without the answer that was wanted; a fact once its tries are used up.
+	Failed(rpc string)
+}
+
+type noMeter struct{}
+
+func (noMeter) Asked(string, time.Duration) {}
+func (noMeter) Failed(string)               {}
 
 // Engine is the connection to the broker and everything in flight on it. Make it with New.
 type Engine struct {
@@ -120,6 +137,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Meter == nil {
+		o.Meter = noMeter{}
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Float64

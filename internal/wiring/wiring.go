@@ -25,6 +25,22 @@ type Network struct {
 	Guard  choria.Guard  // *fence.Fence
 	Token  string        // provisioning token of the site; secret
 	Window time.Duration // how long a discovery waits after the last answer; 0: 2 s
+	// Refused, if set, is called for each effect that the fence refused. It must not block.
+	Refused func(error)
+}
+
+// watchedGuard tells of refusals.
+type watchedGuard struct {
+	choria.Guard
+	refused func(error)
+}
+
+func (g watchedGuard) Check(r receipt.Receipt) error {
+	err := g.Guard.Check(r)
+	if err != nil {
+		g.refused(err)
+	}
+	return err
 }
 
 // Stats asks rpcutil#daemon_stats once.
@@ -77,7 +93,11 @@ func (n Network) Prepare(node receipt.NodeID, a receipt.Action, input any) (sequ
 
 // Publish asks the fence and sends.
 func (n Network) Publish(ctx context.Context, pending *journal.Pending, p sequence.Prepared) (sequence.Call, error) {
-	c, err := n.Engine.Publish(ctx, pending, n.Guard, p.Carried.(*choria.Prepared))
+	guard := n.Guard
+	if n.Refused != nil && guard != nil {
+		guard = watchedGuard{guard, n.Refused}
+	}
+	c, err := n.Engine.Publish(ctx, pending, guard, p.Carried.(*choria.Prepared))
 	var unsent *choria.NotSentError
 	switch {
 	case errors.As(err, &unsent):
@@ -157,12 +177,24 @@ type Advisor struct {
 	Command string // as the configuration has it
 	Timeout time.Duration
 	Log     *slog.Logger
+	Meter   HelperMeter // nil: nobody is told
+}
+
+// HelperMeter is told of each run of the helper. It is called by several goroutines at a time and must not block.
+type HelperMeter interface {
+	// Helped tells how a run ended. One that the worker itself ended, because it stops, is not told.
+	Helped(took time.Duration, shutdown bool, err error)
 }
 
 // Ask runs the helper once. Job and claim are in its environment, so that it can tell a second run for the same job.
 func (a Advisor) Ask(ctx context.Context, job receipt.Job, in helper.Input) (*helper.Reply, error) {
-	return helper.Run(ctx, helper.Options{
+	begun := time.Now()
+	reply, err := helper.Run(ctx, helper.Options{
 		Command: a.Command, Timeout: a.Timeout, Log: a.Log,
 		Env: []string{"PROVCTL_JOB=" + string(job.ID), fmt.Sprintf("PROVCTL_CLAIM=%d", job.Claims)},
 	}, in)
+	if a.Meter != nil && ctx.Err() == nil {
+		a.Meter.Helped(time.Since(begun), err == nil && reply.Decision() == helper.Shutdown, err)
+	}
+	return reply, err
 }

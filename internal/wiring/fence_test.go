@@ -1,0 +1,110 @@
+package wiring_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"provctl/internal/agent"
+	"provctl/internal/choria"
+	"provctl/internal/fleet"
+	"provctl/internal/wiring"
+	"provctl/journal"
+	"provctl/receipt"
+	"provctl/sequence"
+)
+
+// verdict is a fence that always says the same.
+type verdict struct{ err error }
+
+func (v verdict) Check(receipt.Receipt) error { return v.err }
+
+// TestRefusalsOfTheFenceAreTold: each once, and nothing else is.
+func TestRefusalsOfTheFenceAreTold(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f, err := fleet.Start(ctx, fleet.Options{Dir: t.TempDir() + "/fleet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	files, err := f.WriteWorkerFiles(t.TempDir(), fleet.WorkerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := choria.New(choria.Options{ConfigFile: files.ChoriaConfig, Password: files.Password, TTL: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(engine.Close)
+	if err := engine.Connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	j := opened(t)
+	for _, tc := range []struct {
+		name string
+		says error
+	}{
+		{"refused", receipt.ErrFenced},
+		{"allowed", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var told []error
+			n := wiring.Network{Engine: engine, Guard: verdict{tc.says}, Refused: func(err error) { told = append(told, err) }}
+			prepared, err := n.Prepare(receipt.NodeID(tc.name), receipt.Gen25519, agent.Gen25519{Nonce: "n"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			call, err := n.Publish(ctx, begun(t, j, prepared, receipt.NodeID(tc.name)), prepared)
+			if tc.says == nil {
+				if err != nil || len(told) != 0 {
+					t.Fatalf("Publish gave %v, told %v", err, told)
+				}
+				<-call.Done() // nobody is there
+				return
+			}
+			if !errors.Is(err, sequence.ErrNotSent) || !errors.Is(err, receipt.ErrFenced) || len(told) != 1 || !errors.Is(told[0], receipt.ErrFenced) {
+				t.Errorf("Publish gave %v, told %v", err, told)
+			}
+		})
+	}
+}
+
+func opened(t *testing.T) *journal.Journal {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := journal.Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(dir, journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	if _, err := j.RaiseEpoch(); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// begun writes the receipt of a prepared effect.
+func begun(t *testing.T, j *journal.Journal, p sequence.Prepared, node receipt.NodeID) *journal.Pending {
+	t.Helper()
+	admissions, err := j.Admit(t.Context(), []journal.Sighting{{Node: node, Source: "discovery"}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := j.Claim(t.Context(), admissions[0].Job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending, err := j.Begin(t.Context(), journal.Intent{
+		Job: job.ID, Action: receipt.Gen25519, Incarnation: receipt.Incarnation{PID: 1, Start: 1_700_000_000},
+		Request: p.Request, RequestTime: p.Time, Horizon: p.Horizon, Digest: p.Digest,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pending
+}
