@@ -96,8 +96,10 @@ func TestHoldOutlivesTheWorker(t *testing.T) {
 		Values: short(map[string]any{"interval": "1s", "effect_ttl": "10s"}), Defer: names[:1], Shutdown: names[1:2],
 	}})
 	s.start()
+	// One shutdown in ten has a splay of 0, which races its reply out of the node: then it ends as left.
+	gone := func(r map[string]int) int { return r["shutdown"] + r["left"] }
 	s.awaitView("all four have had their pass", func(v view) bool {
-		return v.Counts.Results["provisioned"] == 2 && v.Counts.Results["shutdown"] == 1 && v.Counts.Results["deferred"] == 1
+		return v.Counts.Results["provisioned"] == 2 && gone(v.Counts.Results) == 1 && v.Counts.Results["deferred"] == 1
 	})
 	s.kill() // two nodes are in their splay: they answer discovery, and no request
 	s.start()
@@ -130,7 +132,7 @@ func TestHoldOutlivesTheWorker(t *testing.T) {
 	s.ran(down, map[string]int{"jwt": 1, "gen25519": 1, "configure": 0, "restart": 0, "shutdown": 1})
 	s.ran(wiped, map[string]int{"jwt": 2, "gen25519": 2, "configure": 2, "restart": 2})
 	s.ran(plain, map[string]int{"jwt": 1, "gen25519": 1, "configure": 1, "restart": 1})
-	if r := s.view().Counts.Results; r["provisioned"] != 3 || r["shutdown"] != 1 || r["failed"] != 0 {
+	if r := s.view().Counts.Results; r["provisioned"] != 3 || gone(r) != 1 || r["failed"] != 0 {
 		t.Errorf("results %v", r)
 	}
 }
