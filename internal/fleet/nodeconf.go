@@ -11,19 +11,20 @@ import (
 // $identity and $directory are the shell's.
 func (f *Fleet) nodeConfiguration(more map[string]string) string {
 	settings := map[string]string{
-		"identity":                                           "$identity",
-		"loglevel":                                           "warn",
-		"collectives":                                        organisation,
-		"main_collective":                                    organisation,
-		"rpcauthorization":                                   "0", // the fleet has no policies to consult
-		"plugin.yaml":                                        "$directory/facts.json",
-		"plugin.choria.server.provision":                     "false",
-		"plugin.choria.use_srv":                              "false",
-		"plugin.choria.middleware_hosts":                     f.BrokerURL(),
-		"plugin.security.provider":                           "choria",
-		"plugin.security.choria.token_file":                  "$directory/server.jwt",
-		"plugin.security.choria.seed_file":                   "$directory/server.seed",
-		"plugin.security.issuer.names":                       organisation,
+		"identity":                          "$identity",
+		"loglevel":                          "warn",
+		"collectives":                       organisation,
+		"main_collective":                   organisation,
+		"rpcauthorization":                  "0", // the fleet has no policies to consult
+		"plugin.yaml":                       "$directory/facts.json",
+		"plugin.choria.server.provision":    "false",
+		"plugin.choria.use_srv":             "false",
+		"plugin.choria.middleware_hosts":    f.BrokerURL(),
+		"plugin.security.provider":          "choria",
+		"plugin.security.choria.token_file": "$directory/server.jwt",
+		"plugin.security.choria.seed_file":  "$directory/server.seed",
+		"plugin.security.issuer.names":      organisation,
+
 		"plugin.security.issuer." + organisation + ".public": f.keys.issuerHex,
 	}
 	maps.DeleteFunc(settings, func(key, _ string) bool { _, replaced := more[key]; return replaced })
