@@ -13,6 +13,7 @@ import (
 
 	"provctl/internal/helper"
 	"provctl/journal"
+	"provctl/journal/journaltest"
 	"provctl/receipt"
 	"provctl/sequence"
 )
@@ -41,23 +42,12 @@ type bench struct {
 	cut     error                   // Disturbed
 	waits   chan struct{}           // calls never end; effects' context does
 	looks   int
+	retaken int // how many calls had been made when a lane was last asked for
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	dir := t.TempDir()
-	if _, err := journal.Init(dir); err != nil {
-		t.Fatal(err)
-	}
-	j, err := journal.Open(dir, journal.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = j.Close() })
-	if _, err := j.RaiseEpoch(); err != nil {
-		t.Fatal(err)
-	}
-	return &bench{t: t, j: j, helper: `{"configuration":{"plugin.choria.server.provision":"false"}}`}
+	return &bench{t: t, j: journaltest.Open(t), helper: `{"configuration":{"plugin.choria.server.provision":"false"}}`}
 }
 
 // pass admits the node if it has no job, claims its job, makes one pass and records what it says.
@@ -196,7 +186,7 @@ func (b *bench) Park(ctx context.Context, done <-chan struct{}, _ bool) {
 	}
 }
 
-func (b *bench) Retake() {}
+func (b *bench) Retake() { b.retaken = len(b.calls) }
 
 func (b *bench) Gate() error {
 	if b.gate == nil || len(b.calls) == 0 {
@@ -317,6 +307,27 @@ func TestEndings(t *testing.T) {
 				t.Errorf("open receipt %q of a job that is %s", n.Open, job.Status)
 			}
 		})
+	}
+}
+
+// TestLaneIsTakenBackOnlyToGoOn: a pass that is over after its effect must not wait for a lane, since what follows from the outcome,
+// above all the watch on an unknown receipt and the block of the fleet, would wait with it.
+func TestLaneIsTakenBackOnlyToGoOn(t *testing.T) {
+	for event, goesOn := range map[receipt.Event]bool{receipt.ReplyApplied: true, receipt.Lost: false, receipt.ReplyFailed: false} {
+		b := newBench(t)
+		b.publish = func(p *journal.Pending) (sequence.Outcome, error) {
+			if p.Receipt().Action != receipt.Configure {
+				return sequence.Outcome{}, nil
+			}
+			return sequence.Outcome{Event: event, Why: "as told"}, nil
+		}
+		if _, err := b.pass(); err != nil {
+			t.Fatal(err)
+		}
+		after := slices.Index(b.calls, "publish configure") + 1
+		if b.retaken >= after != goesOn {
+			t.Errorf("%s: a lane was asked for after %d calls, the configure was number %d", event, b.retaken, after)
+		}
 	}
 }
 

@@ -138,12 +138,12 @@ func (p *pass) settle(pending *journal.Pending, event receipt.Event, why string,
 		log.Info("effect ended", "why", why)
 	}
 	p.history.Receipts = append(p.history.Receipts, settled)
-	// Only now: a reply in hand must not wait for a lane to be recorded.
-	p.lane.Retake()
 	if event == receipt.ReplyApplied && next.Event == 0 {
 		if key != nil {
 			p.key = *key
 		}
+		// Only now, and only to go on: neither a reply in hand nor what follows from an end may wait for a lane.
+		p.lane.Retake()
 		return nil
 	}
 	return stop{} // recorded together with the outcome

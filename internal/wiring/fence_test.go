@@ -11,6 +11,7 @@ import (
 	"provctl/internal/fleet"
 	"provctl/internal/wiring"
 	"provctl/journal"
+	"provctl/journal/journaltest"
 	"provctl/receipt"
 	"provctl/sequence"
 )
@@ -41,7 +42,7 @@ func TestRefusalsOfTheFenceAreTold(t *testing.T) {
 	if err := engine.Connect(ctx); err != nil {
 		t.Fatal(err)
 	}
-	j := opened(t)
+	j := journaltest.Open(t)
 	for _, tc := range []struct {
 		name string
 		says error
@@ -69,23 +70,6 @@ func TestRefusalsOfTheFenceAreTold(t *testing.T) {
 			}
 		})
 	}
-}
-
-func opened(t *testing.T) *journal.Journal {
-	t.Helper()
-	dir := t.TempDir()
-	if _, err := journal.Init(dir); err != nil {
-		t.Fatal(err)
-	}
-	j, err := journal.Open(dir, journal.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = j.Close() })
-	if _, err := j.RaiseEpoch(); err != nil {
-		t.Fatal(err)
-	}
-	return j
 }
 
 // begun writes the receipt of a prepared effect.
