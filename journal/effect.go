@@ -117,10 +117,15 @@ func (s *stage) begin(in Intent) (receipt.Receipt, error) {
 	if err := h.MayBegin(in.Action); err != nil {
 		return none, err
 	}
+	if in.Action == receipt.ReleaseUpdate {
+		if err := s.mayUpgrade(n.ID, in.Target); err != nil {
+			return none, err
+		}
+	}
 	r := receipt.Receipt{
 		ID: receipt.ReceiptID(s.j.o.NewID()), Token: receipt.Token(s.j.o.NewID()), Seq: s.next(), Job: job.ID, ClaimNo: job.Claims, Epoch: s.term,
 		Node: n.ID, Incarnation: in.Incarnation, Action: in.Action, Request: in.Request, RequestTime: wall(in.RequestTime),
-		Horizon: receipt.Horizon{Time: wall(in.Horizon.Time)}, Digest: in.Digest, Status: receipt.Pending,
+		Horizon: receipt.Horizon{Time: wall(in.Horizon.Time)}, Digest: in.Digest, Target: in.Target, Status: receipt.Pending,
 	}
 	if in.Baseline != nil {
 		base := *in.Baseline

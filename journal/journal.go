@@ -69,7 +69,7 @@ func (j *Journal) Info() Info {
 }
 
 func (m meta) info(path string) Info {
-	return Info{ID: m.ID, Format: m.Format, Epoch: m.Epoch, Seq: m.Seq, Created: m.Created, Path: path}
+	return Info{ID: m.ID, Format: m.Format, Epoch: m.Epoch, Seq: m.Seq, Created: m.Created, Path: path, Pause: m.Pause}
 }
 
 // Tally counts over the journal's whole life, as last acknowledged.

@@ -22,6 +22,12 @@ func (j *Journal) History(n receipt.NodeID, i receipt.Incarnation) (receipt.Hist
 	return h, err
 }
 
+// MayUpgrade tells whether a node may be upgraded to a version once more: nil, or receipt.ErrRepeat after too many tries in vain.
+// Begin asks it again.
+func (j *Journal) MayUpgrade(n receipt.NodeID, target string) error {
+	return j.view(func(s *store) error { return s.mayUpgrade(n, target) })
+}
+
 // Job reads a job; ErrNotFound if there is none.
 func (j *Journal) Job(id receipt.JobID) (receipt.Job, error) {
 	return look[receipt.Job](j, jobBucket, string(id))

@@ -1,8 +1,10 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"provctl/receipt"
@@ -151,6 +153,35 @@ func (s *store) history(n receipt.NodeID, i receipt.Incarnation) (receipt.Histor
 		return err
 	})
 	return h, err
+}
+
+// mayUpgrade asks all that is known of a node whether it may be upgraded to a version once more.
+func (s *store) mayUpgrade(n receipt.NodeID, target string) error {
+	if err := receipt.CheckVersion(target); err != nil {
+		return err
+	}
+	node, err := load[receipt.Node](s, nodeBucket, string(n))
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var all []receipt.Receipt
+	err = s.each(lifeBucket, string(n)+"\x00", func(key string, v []byte) error {
+		id, err := unsealed(lifeBucket, key, v)
+		if err != nil {
+			return err
+		}
+		r, err := need[receipt.Receipt](s, recBucket, string(id), "the history of "+string(n))
+		all = append(all, r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b receipt.Receipt) int { return cmp.Compare(a.Seq, b.Seq) })
+	return receipt.MayUpgrade(all, target, node.Forgiven)
 }
 
 // wall strips the monotonic clock reading and the zone, so that what is returned equals what is read back.

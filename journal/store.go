@@ -51,6 +51,7 @@ type meta struct {
 	Tally   Tally         `json:"tally"`
 	Ended   totals        `json:"ended,omitzero"`
 	Witness time.Time     `json:"witness,omitzero"` // when the clock was last found to go on as it should: see Prune
+	Pause   *Pause        `json:"pause,omitempty"`
 }
 
 // store reads and, in a write transaction, stages changes: nothing reaches bbolt before the whole change is known to be valid.

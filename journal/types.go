@@ -25,6 +25,7 @@ type Info struct {
 	Seq     receipt.Seq   `json:"seq"`
 	Created time.Time     `json:"created"`
 	Path    string        `json:"path"`
+	Pause   *Pause        `json:"pause,omitempty"` // nil: not paused
 }
 
 // CommitStats describes one commit.
@@ -111,6 +112,7 @@ type Intent struct {
 	RequestTime time.Time
 	Horizon     receipt.Horizon
 	Digest      string // SHA-256 of the payload, hex
+	Target      string // of a release_update: the version asked for; no other effect has one
 	Baseline    *receipt.Baseline
 }
 

@@ -212,7 +212,7 @@ func (s *stage) resolve(r *receipt.Receipt, event receipt.Event, why, by string,
 // afterProof is what becomes of the job when evidence settles its receipt.
 func (s *stage) afterProof(a receipt.Action, p receipt.Proof) Next {
 	switch {
-	case p.Rule == receipt.RuleNewStart:
+	case p.Rule == receipt.RuleNewStart && (a != receipt.ReleaseUpdate || p.Event != receipt.ProvedApplied):
 		return Next{Event: receipt.End, Result: receipt.Superseded} // it is back in provisioning mode: new work
 	case p.Event == receipt.ProvedApplied:
 		return s.afterApplied(a)
@@ -230,6 +230,8 @@ func (s *stage) afterApplied(a receipt.Action) Next {
 		return s.ended(receipt.Provisioned)
 	case receipt.Shutdown:
 		return s.ended(receipt.ShutDown)
+	case receipt.ReleaseUpdate:
+		return Next{Event: receipt.End, Result: receipt.Upgraded} // it restarts into it: new work at once
 	default:
 		return Next{Event: receipt.Resume}
 	}

@@ -40,6 +40,7 @@ func (r Receipt) Check() error {
 	c.must(slices.Contains(Statuses(), r.Status), "receipt %s has status %d", r.ID, r.Status)
 	c.must(r.Incarnation.Known(), "receipt %s has no incarnation", r.ID)
 	c.must(!r.RequestTime.IsZero() && r.Horizon.After(r.RequestTime), "receipt %s has request time %s and horizon %s", r.ID, r.RequestTime, r.Horizon)
+	c.must((r.Target != "") == (r.Action == ReleaseUpdate), "receipt %s of %s has target %.80q", r.ID, r.Action, r.Target)
 	c.must(len(r.Digest) == 64, "receipt %s has a digest of %d characters", r.ID, len(r.Digest))
 	for _, e := range r.Evidence {
 		if err := e.Check(); err != nil {

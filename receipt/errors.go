@@ -10,6 +10,9 @@ var (
 	ErrStale = errors.New("changed since it was seen")
 	// ErrFenced is returned when a write or a publish is refused because the worker's right to it has lapsed.
 	ErrFenced = errors.New("fenced")
+	// ErrStandby is returned, as a kind of ErrFenced, while this worker may not act for now: it is paused, or another one leads. The
+	// journal is still ours: the request is to be made anew when it may.
+	ErrStandby = errors.New("standing by")
 	// ErrExpired is returned, as a kind of ErrFenced, when too little of a request's time is left to publish it. The right to send is
 	// intact: the request is to be made anew.
 	ErrExpired = errors.New("too little of the request's time is left")

@@ -48,10 +48,14 @@ var (
 
 // sample is a valid receipt in the given status.
 func sample(a receipt.Action, s receipt.Status) receipt.Receipt {
-	return receipt.Receipt{
+	r := receipt.Receipt{
 		ID: "R1", Seq: 10, Version: 12, Job: "J1", ClaimNo: 1, Epoch: 3, Node: "n1.example.net", Incarnation: first, Action: a,
 		Request: "Q1", RequestTime: asked, Horizon: horizon, Digest: strings.Repeat("ab", 32), Token: "T1", Status: s,
 	}
+	if a == receipt.ReleaseUpdate {
+		r.Target = "1.2.3"
+	}
+	return r
 }
 
 func sampleJob() receipt.Job {

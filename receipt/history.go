@@ -36,6 +36,8 @@ func (h History) MayBegin(a Action) error {
 			return forbid("is open")
 		case counted >= maxReceipts:
 			return forbid(fmt.Sprintf("is number %d of this incarnation, and the node is still not provisioned", counted))
+		case r.Action == ReleaseUpdate && r.Status == Applied:
+			return forbid("replaced the server's program: this incarnation is about to end")
 		case a.Repeatable() && r.Action == Configure:
 			return forbid("exists for this incarnation, and new keys would break what it installed")
 		case a.Repeatable(), r.Action != a, r.Status.Harmless():
@@ -81,4 +83,30 @@ func (h History) Configured() bool {
 		}
 	}
 	return false
+}
+
+// maxUpgrades bounds the upgrades of a node to one version: a server whose version does not change by them would be upgraded for ever.
+const maxUpgrades = 3
+
+// UpgradeTries counts how often an upgrade of a node to a version may have been tried in vain. The receipts are all that are known of
+// the node, in sequence order; an applied configure begins a new count, and so does the operator's admit.
+func UpgradeTries(receipts []Receipt, target string, forgiven Seq) int {
+	tries := 0
+	for _, r := range receipts {
+		switch {
+		case r.Action == Configure && r.Status == Applied:
+			tries = 0
+		case r.Action == ReleaseUpdate && r.Seq >= forgiven && !r.Status.Harmless() && SameVersion(r.Target, target):
+			tries++
+		}
+	}
+	return tries
+}
+
+// MayUpgrade decides whether a node may be upgraded to a version once more: nil, or ErrRepeat.
+func MayUpgrade(receipts []Receipt, target string, forgiven Seq) error {
+	if n := UpgradeTries(receipts, target, forgiven); n >= maxUpgrades {
+		return fmt.Errorf("%w: %d upgrades to %s changed nothing: see what the repository serves under this version and what the node's log says", ErrRepeat, n, target)
+	}
+	return nil
 }

@@ -15,6 +15,8 @@ type life struct {
 	mayBe  map[receipt.Action]int // how often each effect may have taken effect, failures aside, since it was last forgiven
 	failed map[receipt.Action]int // how often each failed, perhaps half way, since it was last forgiven
 	config bool                   // a configure was ever begun
+
+	upgraded bool // the server was replaced: nothing more may begin
 }
 
 func (l *life) open() *receipt.Receipt {
@@ -48,6 +50,10 @@ func (l *life) begin(t *rapid.T, a receipt.Action) {
 	open, before := l.open(), l.mayBe[a]
 	err := l.h.MayBegin(a)
 	switch {
+	case l.upgraded && err == nil:
+		t.Fatalf("%s allowed although the server was replaced", a)
+	case l.upgraded:
+		return
 	case err == nil && open != nil:
 		t.Fatalf("%s allowed while %s of %s is open", a, open.ID, open.Action)
 	case err == nil && key && l.config:
@@ -82,6 +88,7 @@ func (l *life) move(t *rapid.T, e receipt.Event) {
 	switch to {
 	case receipt.Applied, receipt.Moot, receipt.Abandoned:
 		l.mayBe[r.Action]++
+		l.upgraded = l.upgraded || r.Action == receipt.ReleaseUpdate && to == receipt.Applied
 	case receipt.Failed:
 		l.failed[r.Action]++
 	case receipt.Refused, receipt.NotSent, receipt.NotApplied, receipt.Unknown:

@@ -2,6 +2,7 @@ package receipt_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,8 @@ func TestMayBeginAfterOneReceipt(t *testing.T) {
 				var want bool
 				switch {
 				case s == receipt.Pending || s == receipt.Unknown:
+					want = false
+				case earlier == receipt.ReleaseUpdate && s == receipt.Applied:
 					want = false
 				case key:
 					want = earlier != receipt.Configure
@@ -172,5 +175,46 @@ func TestConfigured(t *testing.T) {
 	}
 	if historyOf(0, past{receipt.Gen25519, receipt.Applied}, past{receipt.Restart, receipt.Applied}).Configured() {
 		t.Error("configured without a configure receipt")
+	}
+}
+
+// TestUpgradeTries: three upgrades to one version are enough; what provably changed nothing, another version, a configure in between
+// and an operator's admit begin anew or do not count.
+func TestUpgradeTries(t *testing.T) {
+	of := func(target string, statuses ...receipt.Status) (out []receipt.Receipt) {
+		for _, s := range statuses {
+			r := sample(receipt.ReleaseUpdate, s)
+			r.Target = target
+			out = append(out, r)
+		}
+		return out
+	}
+	configured := []receipt.Receipt{sample(receipt.Configure, receipt.Applied)}
+	const a, f, m = receipt.Applied, receipt.Failed, receipt.Moot
+	for _, c := range []struct {
+		name     string
+		receipts []receipt.Receipt
+		tries    int
+	}{
+		{"none", nil, 0},
+		{"two", of("1.2.3", a, f), 2},
+		{"three", of("1.2.3", a, f, m), 3},
+		{"the same version in other words", append(of("1.2.3-1", a), of("0:1.2.3", a, a)...), 3},
+		{"another version", append(of("1.2.4", a, a, a), of("1.2.3", a)...), 1},
+		{"harmless ones", of("1.2.3", receipt.Refused, receipt.NotSent, receipt.NotApplied, a), 1},
+		{"configured in between", slices.Concat(of("1.2.3", a, a, a), configured, of("1.2.3", a)), 1},
+	} {
+		for i := range c.receipts {
+			c.receipts[i].Seq = receipt.Seq(i + 1)
+		}
+		if n := receipt.UpgradeTries(c.receipts, "1.2.3", 0); n != c.tries {
+			t.Errorf("%s: %d tries, want %d", c.name, n, c.tries)
+		}
+		if err := receipt.MayUpgrade(c.receipts, "1.2.3", 0); (err != nil) != (c.tries >= 3) || err != nil && !errors.Is(err, receipt.ErrRepeat) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if n := receipt.UpgradeTries(c.receipts, "1.2.3", 100); n != 0 {
+			t.Errorf("%s, forgiven: %d tries", c.name, n)
+		}
 	}
 }

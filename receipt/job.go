@@ -71,25 +71,26 @@ type Result uint8
 
 // The results of a job.
 const (
-	Provisioned Result = 1 // configured, and its restart was accepted
-	ShutDown    Result = 2 // the helper asked for it and the node accepted
-	Deferred    Result = 3 // the helper wants the node to be asked again later
-	FailedJob   Result = 4 // a step failed or was refused; the node is held and taken again
-	Stale       Result = 5 // not seen for two intervals while it waited
-	Superseded  Result = 6 // the node came back as another incarnation
-	Left        Result = 7 // the node left provisioning mode before its last step was proved
-	Exhausted   Result = 8 // too many tries; stays out until its incarnation changes or it is admitted by hand
-	GivenUp     Result = 9 // a verdict abandon ended it; stays out likewise
+	Provisioned Result = 1  // configured, and its restart was accepted
+	ShutDown    Result = 2  // the helper asked for it and the node accepted
+	Deferred    Result = 3  // the helper wants the node to be asked again later
+	FailedJob   Result = 4  // a step failed or was refused; the node is held and taken again
+	Stale       Result = 5  // not seen for two intervals while it waited
+	Superseded  Result = 6  // the node came back as another incarnation
+	Left        Result = 7  // the node left provisioning mode before its last step was proved
+	Exhausted   Result = 8  // too many tries; stays out until its incarnation changes or it is admitted by hand
+	GivenUp     Result = 9  // a verdict abandon ended it; stays out likewise
+	Upgraded    Result = 10 // its server was replaced and restarts: new work at once
 )
 
 var resultNames = map[Result]string{
 	Provisioned: "provisioned", ShutDown: "shutdown", Deferred: "deferred", FailedJob: "failed", Stale: "stale",
-	Superseded: "superseded", Left: "left", Exhausted: "exhausted", GivenUp: "abandoned",
+	Superseded: "superseded", Left: "left", Exhausted: "exhausted", GivenUp: "abandoned", Upgraded: "upgraded",
 }
 
 // Results lists every result, in the order of their numbers.
 func Results() []Result {
-	return []Result{Provisioned, ShutDown, Deferred, FailedJob, Stale, Superseded, Left, Exhausted, GivenUp}
+	return []Result{Provisioned, ShutDown, Deferred, FailedJob, Stale, Superseded, Left, Exhausted, GivenUp, Upgraded}
 }
 
 // String is the result's name in output and in the journal.

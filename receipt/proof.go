@@ -35,6 +35,7 @@ func Rules() []Rule {
 	return []Rule{
 		{"late-reply", "exactly one reply to this request, though late", ByLateReply},
 		{"provisioned-event", "a provisioned event of the node after a configure was published", ByProvisionedEvent},
+		{"upgraded-event", "an upgraded event of the node, to the wanted version, after an upgrade was published", ByUpgradedEvent},
 		{RuleNewStart, "the node answers as another incarnation, in provisioning mode", ByNewIncarnation},
 		{RuleLeft, "the node's connection closed after a restart or shutdown, and it did not come back", ByLeaving},
 		{"counter", "the same incarnation validated no request but those we know of, and only one process has this name", ByCounter},
@@ -90,9 +91,20 @@ func ByProvisionedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
 	return Proof{}, false
 }
 
-// ByNewIncarnation: for a restart another start time is the effect itself. For any other effect a new incarnation in
-// provisioning mode makes the question moot once the request has expired. Two live processes of one name void it: the other one
-// may simply have answered.
+// ByUpgradedEvent accepts the event that release_update publishes once the binary is replaced, before it schedules the restart
+// (go-choria v0.30.2 providers/agent/mcorpc/golang/provision/release_update_action.go:64). It names the version that was asked for.
+func ByUpgradedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
+	for _, e := range r.Evidence {
+		if r.Action == ReleaseUpdate && e.Kind == SawEvent && e.Event.tells(r.Action) && SameVersion(e.Event.Version, r.Target) {
+			return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node published its upgraded event to %s after the request", r.Target)}, true
+		}
+	}
+	return Proof{}, false
+}
+
+// ByNewIncarnation: for a restart another start time is the effect itself, and so it is for an upgrade together with the wanted
+// version. For any other effect, and an upgrade that left another version, a new incarnation in provisioning mode makes the question
+// moot once the request has expired. Two live processes of one name void it: the other one may simply have answered.
 func ByNewIncarnation(r Receipt, _ History, now time.Time) (Proof, bool) {
 	var last *StatsSeen // a former answer may have come from a twin that is gone
 	for _, e := range r.Evidence {
@@ -108,6 +120,8 @@ func ByNewIncarnation(r Receipt, _ History, now time.Time) (Proof, bool) {
 		return Proof{}, false
 	case r.Action == Restart:
 		return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node runs as a new incarnation, %s", last.Incarnation)}, true
+	case r.Action == ReleaseUpdate && SameVersion(last.Version, r.Target):
+		return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node runs version %s as a new incarnation, %s", r.Target, last.Incarnation)}, true
 	default:
 		return Proof{Event: ProvedMoot, Why: fmt.Sprintf("the node came back in provisioning mode, %s", last.Incarnation)}, r.Horizon.Passed(now)
 	}

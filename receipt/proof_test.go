@@ -111,6 +111,48 @@ func TestProveByProvisionedEvent(t *testing.T) {
 	prove(t, cases)
 }
 
+// TestProveByUpgradedEvent: the event counts for an upgrade alone, and only with the version that was asked for.
+func TestProveByUpgradedEvent(t *testing.T) {
+	done := func(version string) receipt.Evidence {
+		e := event(early, "upgraded")
+		e.Event.Version = version
+		return e
+	}
+	r := sample(receipt.ReleaseUpdate, receipt.Unknown)
+	cases := []proofCase{
+		{"to the version", with(r, done("1.2.3")), receipt.History{}, early, receipt.ProvedApplied, "upgraded-event"},
+		{"to the version's package", with(r, done("1.2.3-1")), receipt.History{}, early, receipt.ProvedApplied, "upgraded-event"},
+		{"to another version", with(r, done("1.2.2")), receipt.History{}, late, nothing, ""},
+		{"to no version", with(r, done("")), receipt.History{}, late, nothing, ""},
+		{"another one before", with(r, done("1.2.2"), done("1.2.3")), receipt.History{}, early, receipt.ProvedApplied, "upgraded-event"},
+		{"another event", with(r, event(early, "provisioned")), receipt.History{}, late, nothing, ""},
+	}
+	for _, a := range []receipt.Action{receipt.Configure, receipt.Restart, receipt.Shutdown} {
+		cases = append(cases, proofCase{a.String(), with(sample(a, receipt.Unknown), done("1.2.3")), receipt.History{}, late, nothing, ""})
+	}
+	prove(t, cases)
+}
+
+// TestProveUpgradeByVersion: another incarnation with the wanted version proves the upgrade at once; with any other version it is moot,
+// and that past the horizon only; the version without another incarnation proves nothing.
+func TestProveUpgradeByVersion(t *testing.T) {
+	runs := func(i receipt.Incarnation, version string) receipt.Evidence {
+		e := stats(early, i, 1, 1)
+		e.Stats.Version = version
+		return e
+	}
+	r := sample(receipt.ReleaseUpdate, receipt.Unknown)
+	prove(t, []proofCase{
+		{"wanted version, new start", with(r, runs(second, "1.2.3")), receipt.History{}, early, receipt.ProvedApplied, "new-start"},
+		{"old version, new start, early", with(r, runs(second, "1.2.2")), receipt.History{}, early, nothing, ""},
+		{"old version, new start, late", with(r, runs(second, "1.2.2")), receipt.History{}, late, receipt.ProvedMoot, "new-start"},
+		{"no version, new start, late", with(r, runs(second, "")), receipt.History{}, late, receipt.ProvedMoot, "new-start"},
+		{"wanted version, same start", with(r, runs(first, "1.2.3")), receipt.History{}, late, nothing, ""},
+		{"wanted version, a twin answered", with(r, runs(second, "1.2.3"), connections(early, 2, early)), receipt.History{}, late, nothing, ""},
+		{"a restart proves nothing of a version", with(sample(receipt.Configure, receipt.Unknown), runs(second, "1.2.3")), receipt.History{}, early, nothing, ""},
+	})
+}
+
 // TestProveByNewIncarnation: a restart is proved by it, everything else is moot, and that only past the horizon.
 func TestProveByNewIncarnation(t *testing.T) {
 	back := stats(early, second, 1, 1)

@@ -17,7 +17,8 @@ type Receipt struct {
 	Request     RequestID   `json:"request"`
 	RequestTime time.Time   `json:"request_time"` // when the TTL clock started, our clock
 	Horizon     Horizon     `json:"horizon"`
-	Digest      string      `json:"digest"` // SHA-256 of the payload, hex
+	Digest      string      `json:"digest"`           // SHA-256 of the payload, hex
+	Target      string      `json:"target,omitempty"` // the version that a release_update asked for
 	Token       Token       `json:"token"`
 	Status      Status      `json:"status"`
 	Why         string      `json:"why,omitempty"`     // the reason of the last change, for people
@@ -29,11 +30,12 @@ type Receipt struct {
 	EndedAt     time.Time   `json:"ended_at,omitzero"` // wall clock
 }
 
-// Key is what a gen25519 reply gave that later steps need. It is public: the private half never leaves the node.
+// Key is what a reply to key generation gave that later steps need. It is public: the private half never leaves the node.
 type Key struct {
-	Public    string `json:"public"`    // 64 hex digits
-	Directory string `json:"directory"` // on the node
-	Signature string `json:"signature"` // 128 hex digits over the nonce of that request; already verified
+	Public    string `json:"public"`              // gen25519: 64 hex digits; gencsr: PEM
+	Directory string `json:"directory"`           // on the node
+	Signature string `json:"signature,omitempty"` // gen25519: 128 hex digits over the nonce of that request; already verified
+	CSR       string `json:"csr,omitempty"`       // gencsr: PEM
 }
 
 // Baseline is the node's request counter before the effect left; see ByCounter.
