@@ -28,12 +28,23 @@ var (
 	ErrClaims = errors.New("server token claims cannot be used")
 	// ErrIssuerExpired is returned when the token that lets us issue has expired.
 	ErrIssuerExpired = errors.New("the issuer's token has expired")
+	// ErrDenyList is returned when a pattern of cert_deny_list cannot be used.
+	ErrDenyList = errors.New("certificate deny list cannot be used")
+	// ErrDenied is returned when a request or certificate has a name on the deny list.
+	ErrDenied = errors.New("name is on the certificate deny list")
+	// ErrCSR is returned when a node's certificate request must not be signed.
+	ErrCSR = errors.New("certificate request is refused")
+	// ErrIssued is returned when a node could not use a certificate that the helper
+	// delivered, or must not get it.
+	ErrIssued = errors.New("delivered certificate cannot be used")
+	// ErrSeal is returned when a delivered private key cannot be encrypted for its node.
+	ErrSeal = errors.New("private key cannot be sealed")
 )
 
 // Error is a refused credential. It repeats no key and no token.
 type Error struct {
 	Kind   error  // one of the sentinels of this package
-	Where  string // file or claim; may be empty
+	Where  string // file, claim, name or node; may be empty
 	Detail string // may be empty
 	Remedy string
 	Cause  error // underlying error for errors.Is, or nil

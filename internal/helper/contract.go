@@ -77,8 +77,12 @@ type Reply struct {
 	ActionPolicies map[string]string // file name, ending in .policy, to text
 	OPAPolicies    map[string]string // file name, ending in .rego, to text
 
-	// Members of enrolments that this version refuses; empty after Run.
-	Key, Certificate, CA, SSLDir, Upgrade string
+	// TLS files for the node, in PEM: all empty, or Certificate, CA and SSLDir set. Only sizes and SSLDir are checked here.
+	// Key is a secret in clear text, and must be encrypted to the node; empty: the node keeps the one it made.
+	Certificate, CA, Key string
+	SSLDir               string // directory on the node; Run fills in the one of the node's request where the helper left it out
+
+	Upgrade string // version to upgrade to first, printable ASCII; empty: none, or upgrades are off
 
 	// Warnings are what was accepted and deserves a look. Run has logged them.
 	Warnings []string
@@ -93,7 +97,8 @@ func (r *Reply) Decision() Decision { return r.decision }
 
 // Digest names the reply's content: SHA-256 in hex over a canonical form, equal
 // for replies that differ in white space or member order only. It does not
-// reveal the content and may be stored.
+// reveal the content and may be stored. After Run it includes what Run filled in and
+// leaves out what it dropped.
 func (r *Reply) Digest() string { return r.digest }
 
 // Format writes decision and digest, whatever the verb.

@@ -17,7 +17,8 @@ const contractRemedy = "make the helper print one JSON object of the documented 
 // Decode reads and checks a helper's output. It is strict where a lenient
 // reader would do something that nobody asked for: names are exact, duplicate
 // names, invalid UTF-8, trailing data and null are refused. Unknown members are
-// accepted, as in the existing provisioner, with a warning.
+// accepted, as in the existing provisioner, with a warning. What depends on the
+// node and on the site's features is checked by [Run].
 func Decode(output []byte) (*Reply, error) {
 	reply, err := decode(output)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 
 const off = `"plugin.choria.server.provision":"false"`
 
+// tls are the members that go together.
+const tls = `"certificate":"x","ca":"y"`
+
 // conf is a reply with the given further members of its configuration.
 func conf(members string) string {
 	return `{"configuration":{` + off + `,` + members + `}}`
@@ -67,11 +70,23 @@ func TestDecodeErrors(t *testing.T) {
 		{"policy outside", conf(`"a":"b"},"opa_policies":{"../../etc/x.rego":"x"`), helper.ErrInvalid, "is a path"},
 		{"policy of the other kind", conf(`"a":"b"},"opa_policies":{"a.policy":"x"`), helper.ErrInvalid, "ending in .rego"},
 		{"policy name with NUL", conf(`"a":"b"},"opa_policies":{"a\u0000.rego":"x"`), helper.ErrInvalid, "control character"},
-		{"upgrade", with(`"upgrade":"0.28.0"`), helper.ErrUnsupported, "upgrade"},
-		{"certificate", with(`"certificate":"x"`), helper.ErrUnsupported, "certificate"},
-		{"ca", with(`"ca":"x"`), helper.ErrUnsupported, "ca"},
-		{"key", with(`"key":"x"`), helper.ErrUnsupported, "key"},
-		{"ssldir", with(`"ssldir":"/etc"`), helper.ErrUnsupported, "ssldir"},
+		{"ca alone", with(`"ca":"x"`), helper.ErrInvalid, "ca is set and certificate is not"},
+		{"key alone", with(`"key":"x"`), helper.ErrInvalid, "key is set and certificate is not"},
+		{"ssldir alone", with(`"ssldir":"/etc/choria/ssl"`), helper.ErrInvalid, "ssldir is set and certificate is not"},
+		{"key, ca and ssldir alone", with(`"key":"x","ca":"x","ssldir":"/etc/choria/ssl"`), helper.ErrInvalid, "certificate is not"},
+		{"certificate without ca", with(`"certificate":"x","ssldir":"/etc/choria/ssl"`), helper.ErrInvalid, "ca is not"},
+		{"relative ssldir", with(tls + `,"ssldir":"choria/ssl"`), helper.ErrInvalid, "is not absolute"},
+		{"relative to a drive", with(tls + `,"ssldir":"c:ssl"`), helper.ErrInvalid, "is not absolute"},
+		{"ssldir with ..", with(tls + `,"ssldir":"/etc/choria/../x"`), helper.ErrInvalid, "is not clean"},
+		{"ssldir with .. on Windows", with(tls + `,"ssldir":"C:\\choria\\..\\x"`), helper.ErrInvalid, "is not clean"},
+		{"ssldir with a slash at its end", with(tls + `,"ssldir":"/etc/choria/"`), helper.ErrInvalid, "is not clean"},
+		{"ssldir with a line break", with(tls + `,"ssldir":"/etc/choria\n"`), helper.ErrInvalid, "control character"},
+		{"ssldir with NUL", with(tls + `,"ssldir":"/etc/\u0000"`), helper.ErrInvalid, "control character"},
+		{"long ssldir", with(tls + `,"ssldir":"/` + long[:4096] + `"`), helper.ErrInvalid, "ssldir has 4097 bytes"},
+		{"large certificate", with(`"ca":"x","certificate":"` + long + long + `"`), helper.ErrInvalid, "certificate has 140000 bytes"},
+		{"large ca", with(`"ca":"` + long + long + `","certificate":"x"`), helper.ErrInvalid, "ca has 140000 bytes"},
+		{"large key", with(tls + `,"key":"` + long + long + `"`), helper.ErrInvalid, "key has 140000 bytes"},
+		{"all too large together", with(`"ca":"` + long + `","certificate":"` + long + `","key":"` + long + `","opa_policies":{"a.rego":"` + strings.Repeat(long, 3) + `"}`), helper.ErrInvalid, "a request carries"},
 		{"provision unset", `{"configuration":{"a":"b"}}`, helper.ErrKeepsProvisioning, "is not set"},
 		{"provision empty", `{"configuration":{"plugin.choria.server.provision":" "}}`, helper.ErrKeepsProvisioning, "is not set"},
 		{"provision null", `{"configuration":{"plugin.choria.server.provision":null}}`, helper.ErrKeepsProvisioning, "is not set"},
@@ -155,6 +170,7 @@ func TestDecodeWarnings(t *testing.T) {
 		{"unknown members, sorted", `{"zeta":1,"alpha":{"a":[]},"defer":true}`, `ignored: "alpha", "zeta"`},
 		{"odd provision value", `{"configuration":{"plugin.choria.server.provision":"flase"}}`, "reads as false"},
 		{"long configuration", conf(`"a":"` + strings.Repeat("x", 3000) + `"`), "nodes declare 2048"},
+		{"long certificate", with(`"ca":"x","certificate":"` + strings.Repeat("x", 11_000) + `"`), "certificate has 11000 characters, nodes declare 10240"},
 		{"empty policy", conf(`"a":"b"},"action_policies":{"a.policy":""`), "does not write it"},
 	}
 	for _, tt := range tests {
@@ -186,15 +202,20 @@ func TestDigestNamesTheContent(t *testing.T) {
 	if same := digest("{ \"server_claims\":{\"ou\":\"x\", \"exp\":1.0},\n\"configuration\":{\"b\":\"2\",\"a\":\"1\"," + off + "}}"); same != base {
 		t.Error("order or white space changes the digest")
 	}
+	seen := map[string]bool{base: true}
 	for _, other := range []string{
 		`{"configuration":{` + off + `,"a":"1","b":"3"},"server_claims":{"exp":1,"ou":"x"}}`,
 		`{"configuration":{` + off + `,"a":"1","b":"2"},"server_claims":{"exp":2,"ou":"x"}}`,
 		`{"configuration":{` + off + `,"a":"1","b":"2"}}`,
 		`{"configuration":{` + off + `,"a":"1","b":"2"},"server_claims":{"exp":1,"ou":"x"},"action_policies":{"a.policy":"x"}}`,
+		with(tls), with(`"certificate":"x2","ca":"y"`), with(`"certificate":"x","ca":"y2"`), with(tls + `,"key":"z"`), with(tls + `,"ssldir":"/x"`),
+		with(`"upgrade":"1"`),
 		`{"defer":true}`, `{"shutdown":true}`,
 	} {
-		if digest(other) == base {
+		if d := digest(other); seen[d] {
 			t.Errorf("same digest for %s", other)
+		} else {
+			seen[d] = true
 		}
 	}
 }
@@ -260,6 +281,9 @@ func FuzzReply(f *testing.F) {
 		}
 		if reply.Decision() != helper.Configure {
 			return
+		}
+		if (reply.Certificate == "") != (reply.CA == "") || reply.Certificate == "" && reply.Key+reply.SSLDir != "" {
+			t.Fatal("the node would ignore a part of it")
 		}
 		read := map[string]string{}
 		line := regexp.MustCompile(`(.+?)\s*=\s*(.+)`) // as the node reads its file

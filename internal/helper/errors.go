@@ -33,9 +33,6 @@ var (
 	// ErrKeepsProvisioning is returned when the configuration would bring the node
 	// back into provisioning for ever.
 	ErrKeepsProvisioning = errors.New("helper configuration keeps the node in provisioning mode")
-	// ErrUnsupported is returned when the reply asks for something that this
-	// version cannot do. It is never dropped silently.
-	ErrUnsupported = errors.New("helper reply needs a feature that this version lacks")
 	// ErrInput is returned when the input cannot be encoded; nothing was started.
 	ErrInput = errors.New("helper input cannot be encoded")
 )

@@ -31,19 +31,8 @@ const (
 	maxPolicyName = 128
 )
 
-// checkConfigure applies the rules of a reply that configures the node.
+// checkConfigure applies the rules of a reply that configures a node, whichever node it is.
 func (r *Reply) checkConfigure() *Error {
-	for _, m := range []struct{ name, value, feature string }{
-		{"upgrade", r.Upgrade, "upgrades"},
-		{"certificate", r.Certificate, "x509 enrolment"},
-		{"ca", r.CA, "x509 enrolment"},
-		{"key", r.Key, "x509 enrolment"},
-		{"ssldir", r.SSLDir, "x509 enrolment"},
-	} {
-		if m.value != "" {
-			return failure(ErrUnsupported, "member "+m.name+" is set and "+m.feature+" is not in this version", "leave "+m.name+" out, or keep this site on choria-provisioner for now")
-		}
-	}
 	if err := r.checkConfiguration(); err != nil {
 		return err
 	}
@@ -51,6 +40,9 @@ func (r *Reply) checkConfigure() *Error {
 		return err
 	}
 	if err := r.checkPolicies("opa_policies", ".rego", r.OPAPolicies); err != nil {
+		return err
+	}
+	if err := r.checkTLS(); err != nil {
 		return err
 	}
 	return r.checkSize()
@@ -124,14 +116,14 @@ func (r *Reply) checkPolicies(member, suffix string, policies map[string]string)
 }
 
 func (r *Reply) checkSize() *Error {
-	total := len(r.ServerClaims)
+	total := len(r.ServerClaims) + len(r.Key) + len(r.Certificate) + len(r.CA) + len(r.SSLDir)
 	for _, m := range []map[string]string{r.Configuration, r.ActionPolicies, r.OPAPolicies} {
 		for k, v := range m {
 			total += len(k) + len(v)
 		}
 	}
 	if total > maxPayload {
-		return failure(ErrInvalid, fmt.Sprintf("configuration and policies have %d bytes, a request carries %d", total, maxPayload), "shorten them")
+		return failure(ErrInvalid, fmt.Sprintf("configuration, certificates and policies have %d bytes, a request carries %d", total, maxPayload), "shorten them")
 	}
 	if form, err := json.Marshal(r.Configuration); err == nil && len(form) > ddlConfigLimit {
 		r.warn(fmt.Sprintf("the configuration has %d characters, nodes declare %d and do not enforce it today", len(form), ddlConfigLimit))
@@ -139,14 +131,22 @@ func (r *Reply) checkSize() *Error {
 	return nil
 }
 
-// checkAgainst compares the reply with what the helper was told.
-func (r *Reply) checkAgainst(in Input) {
+// settle compares a reply that configures with what the helper was told and what the site switched on, and completes it.
+func (r *Reply) settle(in Input, opts Options) *Error {
 	if r.decision != Configure {
-		return
+		return nil
 	}
 	if id, set := r.Configuration["identity"]; set && strings.TrimSpace(id) != in.Identity {
 		r.warn("the configuration sets identity " + quote(redact(id), 80) + ", the node's tokens are for " + quote(in.Identity, 80))
 	}
+	if err := r.settleTLS(in, opts); err != nil {
+		return err
+	}
+	if err := r.settleUpgrade(opts); err != nil {
+		return err
+	}
+	r.digest = r.sum()
+	return nil
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -36,6 +36,9 @@ type Options struct {
 	MaxOutput int           // bytes on standard output; 0: DefaultMaxOutput
 	Env       []string      // NAME=value, added to this process's environment
 	Log       *slog.Logger  // gets standard error and warnings; nil: nowhere
+
+	PKI      bool // features.pki: nodes make a key and a request; a reply without a certificate gets a warning
+	Upgrades bool // features.upgrades; off: upgrade in a reply gets a warning and is dropped
 }
 
 func (o Options) withDefaults() Options {
@@ -87,11 +90,13 @@ func Run(ctx context.Context, opts Options, in Input) (*Reply, error) {
 	if ferr == nil {
 		reply, ferr = decode(output)
 	}
+	if ferr == nil {
+		ferr = reply.settle(in, opts)
+	}
 	if ferr != nil {
 		ferr.Program = argv[0]
 		return nil, ferr
 	}
-	reply.checkAgainst(in)
 	for _, text := range reply.Warnings {
 		opts.Log.Warn("helper reply: "+text, "node", in.Identity)
 	}
