@@ -1,40 +1,18 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
-
-	"github.com/kballard/go-shellquote"
 )
 
-// IsHexKey reports whether s is an ed25519 public key in hex: 64 hex digits.
-func IsHexKey(s string) bool {
-	return len(s) == 64 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
-}
+// longTakeover is how long a takeover may stand still without a word: twice what the defaults give.
+const longTakeover = 2 * time.Minute
 
-// checkFlow checks what depends on more than one key, and refuses what this
-// version cannot do: to ignore it silently would provision nodes differently
-// than their file says.
+// checkFlow checks what depends on more than one key.
 func (d *decoder) checkFlow(c *Config) {
 	if c.Features.PKI && c.Features.Ed25519 {
 		d.problemAt("features.pki", "true", "excludes features.ed25519", "keep one of the two")
-	}
-	const remedy = "set it to false, or keep this site on choria-provisioner for now"
-	for key, on := range map[string]bool{
-		"features.pki": c.Features.PKI, "features.upgrades": c.Features.Upgrades, "leader_election": c.LeaderElection,
-	} {
-		if on {
-			d.problemAt(key, "true", "this version cannot do it yet", remedy)
-		}
-	}
-	if !c.Features.Ed25519 && !c.Features.PKI && !d.failed("features") && !d.failed("features.ed25519") {
-		d.problemAt("features.ed25519", "", "is not true, and this version enrols nodes in no other way", "set it to true, or keep this site on choria-provisioner for now")
 	}
 	// The ed25519 flow starts from the node's verified token
 	// (existing provisioner, configuration of features).
@@ -47,7 +25,12 @@ func (d *decoder) checkFlow(c *Config) {
 	if c.Features.Ed25519 {
 		d.required("jwt_signing_key", c.JWTSigningKey, "name the seed file that signs server tokens, or switch features.ed25519 off")
 	}
+	if c.Features.Upgrades {
+		d.required("upgrades_repository", c.UpgradesRepository.Reveal(), "name the go-updater repository that nodes download from, or switch features.upgrades off")
+	}
 	d.warnRisks(c)
+	d.warnTrust(c)
+	d.warnElection(c)
 }
 
 func (d *decoder) required(key, value, remedy string) {
@@ -71,11 +54,46 @@ func (d *decoder) warnRisks(c *Config) {
 	}
 }
 
-// warnUnused names every key that is set and changes nothing.
+// warnTrust says what nobody verifies.
+func (d *decoder) warnTrust(c *Config) {
+	f := c.Features
+	if c.ChoriaInsecure {
+		d.warn("choria_insecure", "neither TLS nor signatures: whoever reaches the broker can pass for the provisioner or for a node; meant for tests")
+	}
+	if d.failed("features") || d.failed("features.jwt") || d.failed("features.ed25519") || d.failed("features.pki") {
+		return // which flow is meant is not known
+	}
+	if !f.JWT {
+		d.warn("features.jwt", "is off: nodes' provisioning tokens are not verified, so whoever reaches the provisioning account is provisioned")
+	}
+	if !f.PKI && !f.Ed25519 {
+		d.warn("features", "neither ed25519 nor pki is on: nodes are configured and get no key, token or certificate of their own")
+	}
+	// By x509 alone the broker does not know the provisioner (go-choria broker/network/choria_auth.go:74).
+	if f.PKI && !c.ChoriaInsecure && c.BrokerProvisioningPassword == "" && !d.failed("broker_provisioning_password") {
+		d.warn("broker_provisioning_password", "is not set: with an x509 certificate the broker lets the provisioner at its nodes by this password alone; "+
+			"only a client token with the server_provisioner permission does without it")
+	}
+}
+
+func (d *decoder) warnElection(c *Config) {
+	if !c.LeaderElection {
+		return
+	}
+	d.warn("leader_election", "each worker has a journal of its own: a node half-way at a takeover starts anew after one horizon, and what is blocked in "+
+		"one journal is not known to the others; see docs/migrating.md")
+	if wait := c.EffectTTL + c.ClockSkew; wait > longTakeover {
+		d.warn("effect_ttl", fmt.Sprintf("with leader_election a new leader waits effect_ttl + clock_skew (%s) before its first effect", wait))
+	}
+}
+
+// warnUnused names every key that is set and changes nothing; what else there
+// is to warn of in it does not matter then.
 func (d *decoder) warnUnused(c *Config) {
 	unused := func(why string, keys ...string) {
 		for _, key := range keys {
 			if e, ok := d.entries[key]; ok && e.node != nil && !d.failed(key) {
+				d.warnings = slices.DeleteFunc(d.warnings, func(w Warning) bool { return w.Key == key })
 				d.warn(key, "unused: "+why)
 			}
 		}
@@ -84,84 +102,10 @@ func (d *decoder) warnUnused(c *Config) {
 	if !c.Features.Upgrades {
 		unused("features.upgrades is off", "upgrades_repository", "upgrades_optional")
 	}
-	if !c.Features.PKI {
-		unused("features.pki is off", "cert_deny_list")
-	}
 	if !c.Features.JWT {
 		unused("features.jwt is off", "jwt_verify_cert")
 	}
 	if !c.Features.Ed25519 {
 		unused("features.ed25519 is off", "jwt_signing_key", "jwt_signing_token", "server_jwt_validity")
 	}
-}
-
-// checkFiles checks that what the configuration names is there and usable by
-// this user. It reads no content.
-func (d *decoder) checkFiles(c *Config) {
-	d.checkHelper(c)
-	if info, err := os.Stat(c.StateDir); c.StateDir != "" && err == nil && !info.IsDir() {
-		d.problemAt("state_dir", strconv.Quote(c.StateDir), "is not a directory", "name a directory")
-	}
-	if c.JWTVerifyCert != "" && !IsHexKey(c.JWTVerifyCert) {
-		written := c.JWTVerifyCert
-		c.JWTVerifyCert = d.absolute(written)
-		if err := readable(c.JWTVerifyCert); err != nil {
-			d.problemAt("jwt_verify_cert", strconv.Quote(written), "is neither 64 hex digits nor a readable file ("+err.Error()+")", "write the issuer's public key in hex, or the path of a certificate or key file")
-		}
-	}
-	for key, path := range map[string]string{"jwt_signing_key": c.JWTSigningKey, "jwt_signing_token": c.JWTSigningToken} {
-		if path == "" {
-			continue
-		}
-		if err := readable(path); err != nil {
-			d.problemAt(key, strconv.Quote(path), "is not a readable file ("+err.Error()+")", "name a file that this user can read; relative paths start at "+d.dir)
-		}
-	}
-	if info, err := os.Stat(c.JWTSigningKey); c.JWTSigningKey != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
-		d.warn("jwt_signing_key", fmt.Sprintf("mode %#o lets others than its owner use the key: chmod 600 %s", info.Mode().Perm(), c.JWTSigningKey))
-	}
-}
-
-// checkHelper splits the command line as the helper package will and makes its
-// program absolute.
-func (d *decoder) checkHelper(c *Config) {
-	if c.Helper == "" {
-		return
-	}
-	argv, err := shellquote.Split(c.Helper)
-	if err != nil || len(argv) == 0 || argv[0] == "" {
-		d.problemAt("helper", shown(c.Helper), "is not a command line", "quote it as for a shell, as in /opt/provision/helper --site 'north 1'")
-		return
-	}
-	if strings.Contains(argv[0], "/") {
-		argv[0] = d.absolute(argv[0])
-	}
-	program, err := exec.LookPath(argv[0])
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound):
-		d.problemAt("helper", strconv.Quote(argv[0]), "the program does not exist", "name an executable file; relative paths start at "+d.dir)
-	case err != nil:
-		d.problemAt("helper", strconv.Quote(argv[0]), "the program cannot be executed", "make it executable for this user: chmod +x "+shellquote.Join(argv[0]))
-	default:
-		argv[0] = program
-		c.Helper = shellquote.Join(argv...)
-	}
-}
-
-// readable opens a regular file, without reading it.
-func readable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return errors.New("it does not exist")
-	case err != nil:
-		return errors.Unwrap(err)
-	case !info.Mode().IsRegular():
-		return errors.New("it is not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return errors.Unwrap(err)
-	}
-	return f.Close()
 }

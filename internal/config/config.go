@@ -40,10 +40,10 @@ const (
 
 // Features are the parts of the cycle that a site switches on.
 type Features struct {
-	PKI      bool // x509 enrolment; not in this version
+	PKI      bool // enrol with x509 certificates; excludes Ed25519
 	JWT      bool // fetch and verify provisioning.jwt; implied by Ed25519
 	Ed25519  bool // issue a server token for a fresh ed25519 key
-	Upgrades bool // in-place upgrades; not in this version
+	Upgrades bool // in-place upgrades of the node's Choria
 }
 
 // Config is a configuration that passed every check of [Load]. All paths are
@@ -71,8 +71,8 @@ type Config struct {
 	JWTSigningToken   string
 	ServerJWTValidity time.Duration
 
-	CertDenyList       []string // valid patterns; only x509 enrolment uses them
-	UpgradesRepository string
+	CertDenyList       []string // valid patterns, as the file has them; names that no certificate may have
+	UpgradesRepository Secret   // URL without a slash at its end; it may hold credentials
 	UpgradesOptional   bool
 	LeaderElection     bool
 	Features           Features
@@ -130,25 +130,11 @@ func defaults() *Config {
 // one minute, Load accepts one second and more and warns under a minute, so
 // that tests and demonstrations need not wait.
 func Load(path string) (*Config, []Warning, error) {
-	d, err := read(path)
-	if err != nil {
-		return nil, nil, err
+	r := Examine(path)
+	if len(r.Problems) > 0 {
+		return nil, r.Warnings, &Invalid{Problems: r.Problems}
 	}
-	c := defaults()
-	c.File = d.file
-	d.decode(c)
-	d.reportUnknown()
-	d.checkFlow(c)
-	d.checkFiles(c)
-	d.warnUnused(c)
-	if len(d.problems) > 0 {
-		return nil, d.sortedWarnings(), &Invalid{Problems: d.sortedProblems()}
-	}
-	c.Places = make(map[string]Position, len(d.entries))
-	for key, e := range d.entries {
-		c.Places[key] = e.at
-	}
-	return c, d.sortedWarnings(), nil
+	return r.Config, r.Warnings, nil
 }
 
 // Refuse makes an [*Invalid] of what comes out only when a setting is used: the content of a file that it names, a directory
@@ -177,7 +163,7 @@ func (d *decoder) decode(c *Config) {
 	d.path("jwt_signing_token", &c.JWTSigningToken)
 	d.duration("server_jwt_validity", &c.ServerJWTValidity, time.Minute, 100*year)
 	d.boolean("leader_election", &c.LeaderElection)
-	d.str("upgrades_repository", &c.UpgradesRepository)
+	d.repository("upgrades_repository", &c.UpgradesRepository)
 	d.boolean("upgrades_optional", &c.UpgradesOptional)
 
 	var ignoredPort int

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -75,4 +77,32 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestEveryKeyIsDocumented: docs/configuration.md has a row for each key that the decoder knows, and for no other.
+func TestEveryKeyIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := parse("/f.yaml", []byte("site: x\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.decode(defaults())
+	_, tables, _ := strings.Cut(string(text), "\n## Keys of ")
+	documented := map[string]int{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\|.*\\|$").FindAllStringSubmatch(tables, -1) {
+		documented[row[1]]++
+	}
+	for key := range d.known {
+		if !sections[key] && documented[key] != 1 {
+			t.Errorf("docs/configuration.md has %d rows for %s, want one", documented[key], key)
+		}
+	}
+	for key := range documented {
+		if !d.known[key] || sections[key] {
+			t.Errorf("docs/configuration.md tells of %s, which is no key", key)
+		}
+	}
 }

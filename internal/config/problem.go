@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -102,14 +101,4 @@ func shown(value string) string {
 		cut--
 	}
 	return strconv.Quote(value[:cut]) + "…"
-}
-
-func (d *decoder) sortedProblems() []Problem {
-	slices.SortStableFunc(d.problems, func(a, b Problem) int { return a.At.compare(b.At) })
-	return d.problems
-}
-
-func (d *decoder) sortedWarnings() []Warning {
-	slices.SortStableFunc(d.warnings, func(a, b Warning) int { return a.At.compare(b.At) })
-	return d.warnings
 }

@@ -82,7 +82,7 @@ func readFile(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, invalid(file, Position{}, "the file does not exist", "name an existing file with --config")
+		return nil, invalid(file, Position{}, "the file does not exist", "name an existing file")
 	case err != nil:
 		return nil, invalid(file, Position{}, "cannot look at the file: "+err.Error(), "make it readable for this user")
 	case info.IsDir():

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -181,10 +180,13 @@ func (d *decoder) duration(key string, dst *time.Duration, low, high time.Durati
 
 // seconds is duration in whole seconds, the unit that travels with a request.
 func (d *decoder) seconds(key string, dst *time.Duration, low, high time.Duration) {
-	d.duration(key, dst, low, high)
-	if *dst%time.Second != 0 {
-		d.problemAt(key, shown(dst.String()), "must be whole seconds", "round it up to "+(dst.Truncate(time.Second)+time.Second).String())
+	value := *dst
+	d.duration(key, &value, low, high)
+	if value%time.Second != 0 {
+		d.problemAt(key, shown(value.String()), "must be whole seconds", "round it up to "+(value.Truncate(time.Second)+time.Second).String())
+		return
 	}
+	*dst = value
 }
 
 func (d *decoder) level(key string, dst *slog.Level) {
@@ -223,36 +225,6 @@ func (d *decoder) component(key string, dst *string) {
 		return
 	}
 	*dst = value
-}
-
-// patterns reads a list of regular expressions. One that does not compile is
-// refused here: skipped at run time it would allow what it should deny.
-func (d *decoder) patterns(key string, dst *[]string) {
-	e, ok := d.lookup(key)
-	if !ok {
-		return
-	}
-	list, ok := e.node.(*ast.SequenceNode)
-	if !ok {
-		d.problem(e, valueText(e.node), "must be a list", `write one pattern per line, as in - '\.choria$'`)
-		return
-	}
-	var out []string
-	for _, n := range list.Values {
-		item := entry{key: key, at: position(n), node: d.resolve(n, 0)}
-		value, ok := d.text(item)
-		if !ok {
-			continue
-		}
-		if _, err := regexp.Compile(strings.TrimSuffix(strings.TrimPrefix(value, "/"), "/")); err != nil {
-			d.problem(item, shown(value), "is not a regular expression", "correct it: "+err.Error())
-			continue
-		}
-		out = append(out, value)
-	}
-	if len(out) > 0 {
-		*dst = out
-	}
 }
 
 // choice reads one of a few words.
