@@ -212,12 +212,11 @@ var wrongValues = map[string]struct {
 	"above its range":     {map[string]any{"monitor_port": 70000}, []string{"monitor_port: is out of range, found 70000; write"}},
 	"negative":            {map[string]any{"max_unknown": -1}, []string{"max_unknown: is out of range, found -1; write"}},
 	"other word":          {map[string]any{"on_unknown": "ignore"}, []string{`on_unknown: is not one of its values, found "ignore"; write node or fleet`}},
-	"not in this version": {map[string]any{"leader_election": true}, []string{"leader_election: this version cannot do it"}},
 	"helper missing":      {map[string]any{"helper": "/nowhere/helper"}, []string{`helper: the program does not exist, found "/nowhere/helper"; name`}},
 	"helper no program":   {map[string]any{"helper": "'unclosed"}, []string{"helper: is not a command line"}},
 	"key file missing":    {map[string]any{"jwt_signing_key": "/nowhere/seed"}, []string{"jwt_signing_key: is not a readable file", `"/nowhere/seed"`}},
 	"verify cert missing": {map[string]any{"jwt_verify_cert": "/nowhere/cert"}, []string{"jwt_verify_cert: is neither 64 hex digits nor a readable file"}},
-	"logfile nowhere":     {map[string]any{"logfile": "/nowhere/at/all.log"}, []string{"logfile: the logfile cannot be opened", "name one"}},
+	"logfile nowhere":     {map[string]any{"logfile": "/nowhere/at/all.log"}, []string{"logfile: its directory does not exist", "make the directory"}},
 	"several":             {map[string]any{"workers": "many", "evidence": "some", "nonsense": 1}, []string{"workers: must", "evidence: is not", "nonsense: unknown key"}},
 }
 
@@ -267,7 +266,7 @@ func (s *stand) badConfigs(t *testing.T) {
 			return file
 		}, c.words)
 	}
-	run("missing", func(t *testing.T) string { return filepath.Join(t.TempDir(), "provctl.yaml") }, []string{`provctl\.yaml: the file does not exist; name an existing file with --config`})
+	run("missing", func(t *testing.T) string { return filepath.Join(t.TempDir(), "provctl.yaml") }, []string{`provctl\.yaml: the file does not exist; name an existing file`})
 	run("is a directory", func(t *testing.T) string { return t.TempDir() }, []string{"this is a directory; name the YAML file"})
 }
 

@@ -16,7 +16,7 @@ type Checks struct {
 	Lock    *Lock
 	Journal func() error             // the open journal is still the one at its path, in our epoch
 	Revoked func(receipt.Token) bool // a verdict revoked the token
-	Leader  func() error             // optional: leadership has not lapsed
+	Permit  func() error             // optional: nobody paused the worker, and its leadership has not lapsed
 	Now     func() time.Time         // optional: time.Now
 	MinLeft time.Duration            // until the horizon; 0: one second
 	Epoch   receipt.Epoch            // of this worker's term
@@ -64,9 +64,9 @@ func (f *Fence) Check(r receipt.Receipt) error {
 	if f.c.Revoked(r.Token) {
 		return refuse("token", fmt.Errorf("receipt %s was decided by a verdict", r.ID))
 	}
-	if f.c.Leader != nil {
-		if err := f.c.Leader(); err != nil {
-			return refuse("leadership", err)
+	if f.c.Permit != nil {
+		if err := f.c.Permit(); err != nil {
+			return refuse("permission", err)
 		}
 	}
 	if left := r.Horizon.Left(f.c.Now()); left < f.c.MinLeft {

@@ -30,7 +30,7 @@ func TestFence(t *testing.T) {
 		says   string // "": passes
 	}{
 		"all is well":           {func(*subject) {}, ""},
-		"leader":                {func(s *subject) { s.c.Leader = func() error { return nil } }, ""},
+		"leader":                {func(s *subject) { s.c.Permit = func() error { return nil } }, ""},
 		"exactly enough left":   {func(s *subject) { s.r.Horizon.Time = now.Add(time.Second) }, ""},
 		"no lock":               {func(s *subject) { s.c.Lock = nil }, "worker lock"},
 		"lost lock":             {func(s *subject) { s.c.Lock = lost }, "worker lock"},
@@ -42,7 +42,7 @@ func TestFence(t *testing.T) {
 		"no tombstones":         {func(s *subject) { s.c.Revoked = nil }, "lacks a check"},
 		"revoked":               {func(s *subject) { s.c.Revoked = func(k receipt.Token) bool { return k == "token" } }, "token"},
 		"another token revoked": {func(s *subject) { s.c.Revoked = func(k receipt.Token) bool { return k == "another" } }, ""},
-		"leadership lapsed":     {func(s *subject) { s.c.Leader = func() error { return trouble } }, "leadership"},
+		"leadership lapsed":     {func(s *subject) { s.c.Permit = func() error { return trouble } }, "permission"},
 		"too little left":       {func(s *subject) { s.r.Horizon.Time = now.Add(999 * time.Millisecond) }, "time"},
 		"horizon passed":        {func(s *subject) { s.r.Horizon.Time = now.Add(-time.Hour) }, "time"},
 		"more is asked for":     {func(s *subject) { s.c.MinLeft = time.Hour }, "time"},

@@ -29,6 +29,9 @@ func Build(v View, dir string) Report {
 		},
 		Items: make([]Item, 0, len(s.Open)), Nodes: make([]Node, 0, len(s.Nodes)), Jobs: make([]Job, 0, len(s.Jobs)),
 	}
+	if p := s.Info.Pause; p != nil {
+		r.Journal.Paused = &Pause{By: p.By, Reason: p.Reason, At: p.At.UTC()}
+	}
 	for _, o := range s.Open {
 		i := item(o, s.Taken, dir)
 		if i.Blocked {

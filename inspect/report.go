@@ -33,6 +33,14 @@ type Journal struct {
 	Seq     receipt.Seq   `json:"seq"`
 	Created time.Time     `json:"created"`
 	Path    string        `json:"path"`
+	Paused  *Pause        `json:"paused,omitempty"` // nil: not paused
+}
+
+// Pause says who has the worker begin nothing, since when and why.
+type Pause struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
 }
 
 // Counts are over the journal's whole life, pruned work included. Every status and result is present, zeros too.

@@ -104,17 +104,22 @@ func (p *printer) worker(r Report) {
 	w := r.Worker
 	if w == nil {
 		p.field("", "worker", "none runs; this is what the journal says")
-		return
+	} else {
+		conn := "connected to the broker"
+		if !w.Connected {
+			conn = "not connected to the broker"
+		}
+		p.field("", "worker", fmt.Sprintf("%s, pid %d, epoch %d, since %s, %s; %d of %d lanes at work, %d waiting for a reply or a horizon, %d queued",
+			w.State, w.PID, w.Epoch, Time(w.Started), conn, w.Busy, w.Lanes, w.Parked, w.Queue))
 	}
-	conn := "connected to the broker"
-	if !w.Connected {
-		conn = "not connected to the broker"
-	}
-	p.field("", "worker", fmt.Sprintf("%s, pid %d, epoch %d, since %s, %s; %d of %d lanes at work, %d waiting for a reply or a horizon, %d queued",
-		w.State, w.PID, w.Epoch, stamp(w.Started), conn, w.Busy, w.Lanes, w.Parked, w.Queue))
-	if w.Gate != "" {
+	pause := r.Journal.Paused
+	switch {
+	case pause != nil:
+		p.field("", "", fmt.Sprintf("paused since %s by %s: %s", Time(pause.At), pause.By, pause.Reason))
+	case w == nil:
+	case w.Gate != "":
 		p.field("", "", "takes no new work: "+w.Gate)
-	} else if w.State != control.Running {
+	case w.State != control.Running:
 		p.field("", "", "takes no new work yet")
 	}
 }
@@ -141,10 +146,10 @@ func (p *printer) detail(i Item) {
 	}
 	p.line(title)
 	p.field("  ", "why", i.Why)
-	p.field("  ", "request", fmt.Sprintf("%s, made %s (%s ago)", i.Request, stamp(i.Since), age(i.AgeSeconds)))
-	horizon := "passed " + stamp(i.Horizon)
+	p.field("  ", "request", fmt.Sprintf("%s, made %s (%s ago)", i.Request, Time(i.Since), age(i.AgeSeconds)))
+	horizon := "passed " + Time(i.Horizon)
 	if i.HorizonLeft > 0 {
-		horizon = fmt.Sprintf("%s, %s left: no verdict is taken before", stamp(i.Horizon), age(i.HorizonLeft))
+		horizon = fmt.Sprintf("%s, %s left: no verdict is taken before", Time(i.Horizon), age(i.HorizonLeft))
 	}
 	p.field("  ", "horizon", horizon)
 	p.field("  ", "process", fmt.Sprintf("%s when it was sent", i.Incarnation))
@@ -152,7 +157,7 @@ func (p *printer) detail(i Item) {
 		p.field("  ", "evidence", "none so far")
 	}
 	for n, e := range i.Evidence {
-		p.field("  ", first(n, "evidence"), fmt.Sprintf("%s %s: %s", stamp(e.At), e.Source, e.Text))
+		p.field("  ", first(n, "evidence"), fmt.Sprintf("%s %s: %s", Time(e.At), e.Source, e.Text))
 	}
 	if i.Proposed != nil {
 		p.field("  ", "proposed", fmt.Sprintf("%s, by rule %s: %s", i.Proposed.Verdict, i.Proposed.Rule, i.Proposed.Why))
@@ -178,7 +183,8 @@ func first(n int, label string) string {
 	return ""
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// Time is how moments are shown.
+func Time(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // age prints seconds as people say them, in at most two units.
 func age(seconds int64) string {

@@ -77,6 +77,10 @@ const (
 	RestartUnparsable        = " could not be parsed, restart cannot continue"  // prov/restart_action.go:50
 )
 
+// UpgradeBroken is in the text of an upgrade that failed and could not be undone: the server's program may be gone
+// (prov/release_update_action.go:56).
+const UpgradeBroken = "server in broken state"
+
 // pattern is one known rejection: its code and its text.
 type pattern struct {
 	code int

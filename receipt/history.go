@@ -75,6 +75,16 @@ func (h History) Done(a Action) *Receipt {
 	return nil
 }
 
+// Tried reports whether an action of the incarnation was answered with something else than success.
+func (h History) Tried(a Action) bool {
+	for _, r := range h.Receipts {
+		if r.Action == a && (r.Status == Failed || r.Status == Refused) {
+			return true
+		}
+	}
+	return false
+}
+
 // Configured reports whether any configure receipt exists for the incarnation, whatever became of it.
 func (h History) Configured() bool {
 	for _, r := range h.Receipts {

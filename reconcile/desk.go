@@ -18,14 +18,16 @@ type desk interface {
 	open(ctx context.Context) ([]receipt.Receipt, error)
 	decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error)
 	admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error)
+	pause(ctx context.Context, operator, reason string) (journal.Pause, error)
+	resume(ctx context.Context, operator string) (*journal.Pause, error)
 	close() error
 }
 
-// tries and pause bridge the moments in which a worker starts or ends, or another reconcile is at work: the lock is held and
+// tries and between bridge the moments in which a worker starts or ends, or another reconcile is at work: the lock is held and
 // nobody answers on the socket.
 const (
-	tries = 30
-	pause = 100 * time.Millisecond
+	tries   = 30
+	between = 100 * time.Millisecond
 )
 
 // withDesk runs one decision at whichever desk there is. An error in giving the desk up counts only if all else went well.
@@ -50,7 +52,7 @@ func withDesk[T any](ctx context.Context, dir string, do func(desk) (T, error)) 
 		select {
 		case <-ctx.Done():
 			return zero, ctx.Err()
-		case <-time.After(pause):
+		case <-time.After(between):
 		}
 	}
 	return zero, err
@@ -92,6 +94,14 @@ func (a atWorker) decide(ctx context.Context, d journal.Decision, operator strin
 
 func (a atWorker) admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error) {
 	return a.c.AdmitByHand(ctx, n, operator, reason)
+}
+
+func (a atWorker) pause(ctx context.Context, operator, reason string) (journal.Pause, error) {
+	return a.c.Pause(ctx, operator, reason)
+}
+
+func (a atWorker) resume(ctx context.Context, operator string) (*journal.Pause, error) {
+	return a.c.Resume(ctx, operator)
 }
 
 func (atWorker) close() error { return nil }
@@ -160,6 +170,16 @@ func (a *atFile) admit(ctx context.Context, n receipt.NodeID, operator, reason s
 	}
 	return a.j.AdmitByHand(ctx, n, by, reason)
 }
+
+func (a *atFile) pause(ctx context.Context, operator, reason string) (journal.Pause, error) {
+	by, err := control.Me(operator)
+	if err != nil {
+		return journal.Pause{}, err
+	}
+	return a.j.SetPause(ctx, by, reason)
+}
+
+func (a *atFile) resume(ctx context.Context, _ string) (*journal.Pause, error) { return a.j.Resume(ctx) }
 
 func (a *atFile) close() error {
 	var errs []error

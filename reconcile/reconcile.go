@@ -32,13 +32,8 @@ type Request struct {
 
 // Check refuses what could never be recorded; the error is receipt.ErrInvalid.
 func (q Request) Check() error {
-	if err := control.CheckText("reason", q.Reason, control.MaxReason); err != nil {
+	if err := checkTexts(q.Operator, q.Reason); err != nil {
 		return err
-	}
-	if q.Operator != "" {
-		if err := control.CheckText("operator", q.Operator, control.MaxOperator); err != nil {
-			return err
-		}
 	}
 	if !slices.Contains(receipt.Verdicts(), q.Verdict) {
 		return fmt.Errorf("verdict: %w: it must be applied, not-applied or abandon", receipt.ErrInvalid)
@@ -111,13 +106,39 @@ func Admit(ctx context.Context, dir, node, operator, reason string) (receipt.Job
 	if err != nil {
 		return receipt.Job{}, err
 	}
-	if err := control.CheckText("reason", reason, control.MaxReason); err != nil {
+	if err := checkTexts(operator, reason); err != nil {
 		return receipt.Job{}, err
 	}
-	if operator != "" {
-		if err := control.CheckText("operator", operator, control.MaxOperator); err != nil {
-			return receipt.Job{}, err
-		}
-	}
 	return withDesk(ctx, dir, func(d desk) (receipt.Job, error) { return d.admit(ctx, id, operator, reason) })
+}
+
+// Pause has the worker begin no effect and no helper until Resume, after a restart too; it needs no running worker. A pause that holds
+// already is kept and returned. When it returns without an error that is durable. Errors as for Decide.
+func Pause(ctx context.Context, dir, operator, reason string) (journal.Pause, error) {
+	if err := checkTexts(operator, reason); err != nil {
+		return journal.Pause{}, err
+	}
+	return withDesk(ctx, dir, func(d desk) (journal.Pause, error) { return d.pause(ctx, operator, reason) })
+}
+
+// Resume ends a pause and returns it, nil if there was none. Errors as for Decide.
+func Resume(ctx context.Context, dir, operator string) (*journal.Pause, error) {
+	if err := checkOperator(operator); err != nil {
+		return nil, err
+	}
+	return withDesk(ctx, dir, func(d desk) (*journal.Pause, error) { return d.resume(ctx, operator) })
+}
+
+func checkTexts(operator, reason string) error {
+	if err := control.CheckText("reason", reason, control.MaxReason); err != nil {
+		return err
+	}
+	return checkOperator(operator)
+}
+
+func checkOperator(operator string) error {
+	if operator == "" {
+		return nil
+	}
+	return control.CheckText("operator", operator, control.MaxOperator)
 }

@@ -13,12 +13,24 @@ import (
 	"provctl/receipt"
 )
 
+// Flow says which steps a pass has.
+type Flow struct {
+	JWT      bool // the node's provisioning token is verified and shown to the helper
+	Ed25519  bool // the node makes an ed25519 key and gets a server token; excludes PKI
+	PKI      bool // the node makes a key and a certificate signing request
+	Upgrades bool // the helper may ask for another version of the server
+
+	Repository      string // where upgrades come from: a URL that may hold credentials
+	UpgradeOptional bool   // a node that cannot be upgraded is configured as it is
+}
+
 // Cycle provisions nodes. All fields are required.
 type Cycle struct {
 	Journal     Journal
 	Wire        Wire
 	Advisor     Advisor
 	Credentials Credentials
+	Flow        Flow
 	Token       string        // provisioning token of the site, "" if none; secret
 	Hold        time.Duration // how long a node is left alone after a pass
 	Retry       time.Duration // how long a job waits after its request provably did not leave
@@ -47,8 +59,10 @@ type pass struct {
 	incarnation receipt.Incarnation
 	base        receipt.Baseline
 	history     receipt.History
-	claims      []byte
-	key         receipt.Key
+	claims      []byte      // of the node's verified token; nil without Flow.JWT
+	ecdh        string      // the node's public key for secrets
+	inventory   []byte      // as the node sent it
+	key         receipt.Key // of the flow; zero if it makes none
 }
 
 // Run makes one pass over a claimed job. The Next it returns is what the caller must record with the job; an Event of 0 says
@@ -82,7 +96,7 @@ func (p *pass) provision() error {
 		p.log.Info("the node is configured already; going on with its restart")
 		return p.effect(receipt.Restart, agent.Restart{Token: p.Token, Splay: restartSplay})
 	}
-	if err := p.makeKey(); err != nil {
+	if err := p.gather(); err != nil {
 		return err
 	}
 	advice, err := p.ask()
@@ -101,6 +115,9 @@ func (p *pass) provision() error {
 	input, err := p.configuration(advice)
 	if err != nil {
 		return p.fail("build its configuration", err)
+	}
+	if err := p.upgrade(advice.Upgrade); err != nil {
+		return err
 	}
 	if err := p.effect(receipt.Configure, input); err != nil {
 		return err
@@ -126,47 +143,80 @@ func (p *pass) meet() error {
 			return fmt.Errorf("node %s has open receipt %s while its job %s is claimed: %w", r.Node, r.ID, p.job.ID, receipt.ErrIllegalTransition)
 		}
 	}
-	return nil
+	return p.awaitUpgrade()
 }
 
 // introduce asks the node for its token. No effect comes before its answer.
 func (p *pass) introduce() error {
-	var token string
+	// The question replaces the node's key for secrets: it is not for a worker that may not act to ask it.
+	if err := p.gate(); err != nil {
+		return err
+	}
+	var node Introduction
 	err := p.fact(func(ctx context.Context) (err error) {
-		token, err = p.Wire.JWT(ctx, p.job.Node)
+		node, err = p.Wire.JWT(ctx, p.job.Node)
 		return err
 	})
+	if errors.Is(err, ErrDeclined) && !p.Flow.JWT {
+		return nil // it may have no token, and its agent is idle all the same
+	}
 	if err != nil {
 		return p.fail("ask for its provisioning token", err)
 	}
-	if p.claims, err = p.Credentials.VerifyNode(token); err != nil {
+	p.ecdh = node.ECDH
+	if !p.Flow.JWT {
+		return nil
+	}
+	if p.claims, err = p.Credentials.VerifyNode(node.Token); err != nil {
 		return p.fail("verify its provisioning token", err)
 	}
 	return nil
 }
 
-// makeKey has the node make its key, unless this incarnation already made one.
-func (p *pass) makeKey() error {
-	if r := p.history.Done(receipt.Gen25519); r != nil && r.Key != nil {
-		p.key = *r.Key
-		return nil
+// gather makes the node's key as the flow has it and asks for its inventory.
+func (p *pass) gather() error {
+	if p.Flow.Ed25519 {
+		if err := p.makeKey(receipt.Gen25519, agent.Gen25519{Token: p.Token}); err != nil {
+			return err
+		}
 	}
-	return p.effect(receipt.Gen25519, agent.Gen25519{Token: p.Token})
-}
-
-// ask gathers the inventory and runs the helper.
-func (p *pass) ask() (*helper.Reply, error) {
-	in := helper.Input{Identity: string(p.job.Node)}
-	err := p.fact(func(ctx context.Context) error {
-		inventory, err := p.Wire.Inventory(ctx, p.job.Node)
-		in.Inventory = string(inventory)
+	err := p.fact(func(ctx context.Context) (err error) {
+		p.inventory, err = p.Wire.Inventory(ctx, p.job.Node)
 		return err
 	})
 	if err != nil {
-		return nil, p.fail("ask for its inventory", err)
+		return p.fail("ask for its inventory", err)
 	}
-	in.JWT = p.claims
-	in.Ed25519 = &helper.Ed25519{PublicKey: p.key.Public, Directory: p.key.Directory, Signature: p.key.Signature}
+	if !p.Flow.PKI {
+		return nil
+	}
+	if err := p.makeKey(receipt.GenCSR, agent.GenCSR{Token: p.Token, CN: string(p.job.Node)}); err != nil {
+		return err
+	}
+	if err := p.Credentials.CheckCSR(p.job.Node, p.key.CSR); err != nil {
+		return p.fail("accept its certificate signing request", err)
+	}
+	return nil
+}
+
+// makeKey has the node make its key, unless this incarnation already made one.
+func (p *pass) makeKey(a receipt.Action, input any) error {
+	if r := p.history.Done(a); r != nil && r.Key != nil {
+		p.key = *r.Key
+		return nil
+	}
+	return p.effect(a, input)
+}
+
+// ask runs the helper.
+func (p *pass) ask() (*helper.Reply, error) {
+	in := helper.Input{Identity: string(p.job.Node), Inventory: string(p.inventory), JWT: p.claims}
+	if p.Flow.Ed25519 {
+		in.Ed25519 = &helper.Ed25519{PublicKey: p.key.Public, Directory: p.key.Directory, Signature: p.key.Signature}
+	}
+	if p.Flow.PKI {
+		in.CSR = &helper.CSR{CSR: p.key.CSR, PublicKey: p.key.Public, SSLDir: p.key.Directory}
+	}
 	if err := p.gate(); err != nil {
 		return nil, err
 	}

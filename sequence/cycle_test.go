@@ -41,13 +41,20 @@ type bench struct {
 	gate    func(call string) error // asked with the last call
 	cut     error                   // Disturbed
 	waits   chan struct{}           // calls never end; effects' context does
+	flow    sequence.Flow
+	sighted bool                   // jobs come by sightings
+	ecdh    string                 // the node's key for secrets
+	stock   string                 // its inventory
+	csr     error                  // what CheckCSR says
+	sent    map[receipt.Action]any // the inputs that were prepared
+	asked   helper.Input           // what the helper was told last
 	looks   int
 	retaken int // how many calls had been made when a lane was last asked for
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	return &bench{t: t, j: journaltest.Open(t), helper: `{"configuration":{"plugin.choria.server.provision":"false"}}`}
+	return &bench{t: t, j: journaltest.Open(t), flow: sequence.Flow{JWT: true, Ed25519: true}, stock: `{}`, sent: map[receipt.Action]any{}, helper: `{"configuration":{"plugin.choria.server.provision":"false"}}`}
 }
 
 // pass admits the node if it has no job, claims its job, makes one pass and records what it says.
@@ -55,7 +62,7 @@ func (b *bench) pass() (receipt.Job, error) {
 	b.t.Helper()
 	b.calls = nil
 	ctx := b.t.Context()
-	job, err := b.j.AdmitByHand(ctx, node, "test", "a pass")
+	job, err := b.admit(ctx)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -69,7 +76,7 @@ func (b *bench) pass() (receipt.Job, error) {
 		cancel()
 	}
 	c := &sequence.Cycle{
-		Journal: b.j, Wire: b, Advisor: b, Credentials: b, Hold: time.Minute, Retry: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Journal: b.j, Wire: b, Advisor: b, Credentials: b, Flow: b.flow, Hold: time.Minute, Retry: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	next, err := c.Run(ctx, effects, b, job)
 	if err != nil {
@@ -84,6 +91,18 @@ func (b *bench) pass() (receipt.Job, error) {
 		b.t.Fatal(err)
 	}
 	return job, nil
+}
+
+// admit gives the node a job: by the operator's hand, which forgives, or by a sighting.
+func (b *bench) admit(ctx context.Context) (receipt.Job, error) {
+	if !b.sighted {
+		return b.j.AdmitByHand(ctx, node, "test", "a pass")
+	}
+	a, err := b.j.Admit(ctx, []journal.Sighting{{Node: node, Source: "discovery"}}, 1)
+	if err != nil || a[0].State != journal.Admitted {
+		return receipt.Job{}, fmt.Errorf("admission %+v, %w", a, err)
+	}
+	return a[0].Job, nil
 }
 
 func (b *bench) called(what string) { b.calls = append(b.calls, what) }
@@ -114,18 +133,19 @@ func (b *bench) Stats(context.Context, receipt.NodeID) (receipt.StatsSeen, recei
 	return receipt.StatsSeen{Incarnation: at, Validated: 10}, receipt.Baseline{Validated: 10, Epoch: 1, Ordinal: 1}, nil
 }
 
-func (b *bench) JWT(context.Context, receipt.NodeID) (string, error) {
+func (b *bench) JWT(context.Context, receipt.NodeID) (sequence.Introduction, error) {
 	b.called("jwt")
-	return "token", b.jwt
+	return sequence.Introduction{Token: "token", ECDH: b.ecdh}, b.jwt
 }
 
 func (b *bench) Inventory(context.Context, receipt.NodeID) (json.RawMessage, error) {
 	b.called("inventory")
-	return json.RawMessage(`{}`), nil
+	return json.RawMessage(b.stock), nil
 }
 
-func (b *bench) Prepare(_ receipt.NodeID, a receipt.Action, _ any) (sequence.Prepared, error) {
+func (b *bench) Prepare(_ receipt.NodeID, a receipt.Action, input any) (sequence.Prepared, error) {
 	b.called("prepare " + a.String())
+	b.sent[a] = input
 	now := time.Now()
 	return sequence.Prepared{
 		Request: receipt.RequestID(fmt.Sprintf("%032d", len(b.calls)+100*b.looks)), Time: now,
@@ -137,7 +157,7 @@ func (b *bench) Publish(_ context.Context, p *journal.Pending, _ sequence.Prepar
 	a := p.Receipt().Action
 	out := sequence.Outcome{Reply: &receipt.Reply{Text: map[receipt.Action]string{
 		receipt.Configure: "Wrote 3 lines to /etc/choria/server.conf", receipt.Restart: "Restarting Choria Server after 2s",
-		receipt.Shutdown: "Shutting Choria Server down after 1s",
+		receipt.Shutdown: "Shutting Choria Server down after 1s", receipt.ReleaseUpdate: "Restarting Choria Server after 2s",
 	}[a]}}
 	if b.publish != nil {
 		o, err := b.publish(p)
@@ -168,14 +188,34 @@ func (c call) Done() <-chan struct{} {
 
 func (c call) Outcome() sequence.Outcome { return c.out }
 
-func (b *bench) Ask(context.Context, receipt.Job, helper.Input) (*helper.Reply, error) {
+func (b *bench) Ask(_ context.Context, _ receipt.Job, in helper.Input) (*helper.Reply, error) {
 	b.called("helper")
+	b.asked = in
 	return helper.Decode([]byte(b.helper))
 }
 
 func (b *bench) VerifyNode(string) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }
 
-func (b *bench) ReadKey(json.RawMessage, string) (receipt.Key, error) { return key, b.keyErr }
+func (b *bench) ReadKey(a receipt.Action, _ json.RawMessage, _ string) (receipt.Key, error) {
+	if a == receipt.GenCSR {
+		return receipt.Key{Public: "public pem", Directory: "/etc/choria/ssl", CSR: "csr pem"}, b.keyErr
+	}
+	return key, b.keyErr
+}
+
+func (b *bench) CheckCSR(_ receipt.NodeID, csr string) error {
+	b.called("check " + csr)
+	return b.csr
+}
+
+func (b *bench) CheckIssued(_ receipt.NodeID, csr string, r *helper.Reply) error {
+	b.called("check " + r.Certificate + " against " + csr)
+	return nil
+}
+
+func (b *bench) SealKey(key, ecdh string) (sealed, public string, err error) {
+	return "sealed " + key + " for " + ecdh, "ours", nil
+}
 
 func (b *bench) ServerJWT(receipt.NodeID, string, *helper.Reply) (string, error) { return "jwt", nil }
 

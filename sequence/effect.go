@@ -11,15 +11,31 @@ import (
 	"provctl/receipt"
 )
 
+// configuration builds the input of configure.
 func (p *pass) configuration(advice *helper.Reply) (agent.Configure, error) {
-	jwt, err := p.Credentials.ServerJWT(p.job.Node, p.key.Public, advice)
-	if err != nil {
-		return agent.Configure{}, err
+	in := agent.Configure{
+		Token: p.Token, Config: advice.Configuration, ActionPolicies: advice.ActionPolicies, OPAPolicies: advice.OPAPolicies,
+		Certificate: advice.Certificate, CA: advice.CA, SSLDir: advice.SSLDir,
 	}
-	return agent.Configure{
-		Token: p.Token, Config: advice.Configuration, ServerJWT: jwt,
-		ActionPolicies: advice.ActionPolicies, OPAPolicies: advice.OPAPolicies,
-	}, nil
+	var err error
+	if p.Flow.Ed25519 {
+		if in.ServerJWT, err = p.Credentials.ServerJWT(p.job.Node, p.key.Public, advice); err != nil {
+			return agent.Configure{}, err
+		}
+	}
+	if advice.Certificate != "" {
+		if err := p.Credentials.CheckIssued(p.job.Node, p.key.CSR, advice); err != nil {
+			return agent.Configure{}, err
+		}
+	}
+	if advice.Key == "" {
+		return in, nil
+	}
+	if p.ecdh == "" {
+		return agent.Configure{}, errors.New("the helper delivers a private key and the node made no key to encrypt it to: its provisioning agent is too old, or it has no provisioning token")
+	}
+	in.Key, in.ECDHPublic, err = p.Credentials.SealKey(advice.Key, p.ecdh)
+	return in, err
 }
 
 // effect changes the node once. It returns nil if it took effect and the pass goes on, a stop otherwise, and any other error
@@ -47,10 +63,14 @@ func (p *pass) effect(a receipt.Action, input any) error {
 	if err := p.gate(); err != nil { // the look and the signing may have taken their time
 		return err
 	}
-	pending, err := p.Journal.Begin(context.WithoutCancel(p.effects), journal.Intent{
+	intent := journal.Intent{
 		Job: p.job.ID, Action: a, Incarnation: p.incarnation, Request: prepared.Request, RequestTime: prepared.Time,
 		Horizon: prepared.Horizon, Digest: prepared.Digest, Baseline: &base,
-	})
+	}
+	if in, ok := input.(agent.ReleaseUpdate); ok {
+		intent.Target = in.Version
+	}
+	pending, err := p.Journal.Begin(context.WithoutCancel(p.effects), intent)
 	switch {
 	case errors.Is(err, receipt.ErrRepeat):
 		return p.end(receipt.Exhausted, err.Error())
@@ -89,7 +109,7 @@ func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) e
 		}
 		log.Warn("the request was not sent", "error", err)
 		settleErr := p.settle(pending, receipt.NeverSent, err.Error(), nil)
-		if errors.Is(err, receipt.ErrFenced) && !errors.Is(err, receipt.ErrExpired) {
+		if errors.Is(err, receipt.ErrFenced) && !errors.Is(err, receipt.ErrExpired) && !errors.Is(err, receipt.ErrStandby) {
 			return err // our right to send anything has lapsed
 		}
 		return settleErr
@@ -111,8 +131,8 @@ func (p *pass) read(a receipt.Action, out Outcome, nonce string) (receipt.Event,
 	}
 	reply := *out.Reply
 	var key *receipt.Key
-	if a == receipt.Gen25519 && reply.Code == 0 && reply.Trouble == "" {
-		k, err := p.Credentials.ReadKey(out.Data, nonce)
+	if a.Repeatable() && reply.Code == 0 && reply.Trouble == "" {
+		k, err := p.Credentials.ReadKey(a, out.Data, nonce)
 		if err != nil {
 			reply.Trouble = err.Error()
 		} else {
@@ -138,7 +158,7 @@ func (p *pass) settle(pending *journal.Pending, event receipt.Event, why string,
 		log.Info("effect ended", "why", why)
 	}
 	p.history.Receipts = append(p.history.Receipts, settled)
-	if event == receipt.ReplyApplied && next.Event == 0 {
+	if next.Event == 0 {
 		if key != nil {
 			p.key = *key
 		}
@@ -156,6 +176,8 @@ func (p *pass) next(a receipt.Action, e receipt.Event, why string) journal.Next 
 		return journal.Next{Event: receipt.Block, Why: why}
 	case e == receipt.NeverSent:
 		return journal.Next{Event: receipt.Requeue, Why: why, NotBefore: p.Now().Add(p.Retry)}
+	case a == receipt.ReleaseUpdate:
+		return p.afterUpgrade(e, why)
 	case e != receipt.ReplyApplied:
 		return p.ending(receipt.FailedJob, why)
 	case a == receipt.Restart:

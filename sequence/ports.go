@@ -17,6 +17,9 @@ var ErrAbsent = errors.New("the node is not there")
 // ErrCut is returned by the facts of Wire when the connection to the broker broke: nothing is known of the node.
 var ErrCut = errors.New("the broker is away")
 
+// ErrDeclined is returned by the facts of Wire when the node's agent answered with an error.
+var ErrDeclined = errors.New("the node declined")
+
 // ErrNotSent is returned by Wire.Publish when provably nothing of the request left this process.
 var ErrNotSent = errors.New("not sent")
 
@@ -26,6 +29,8 @@ type Journal interface {
 	History(receipt.NodeID, receipt.Incarnation) (receipt.History, error)
 	// Begin makes a receipt durable before its request may leave.
 	Begin(context.Context, journal.Intent) (*journal.Pending, error)
+	// MayUpgrade is receipt.ErrRepeat once a node was upgraded to a version too often in vain.
+	MayUpgrade(node receipt.NodeID, version string) error
 	// Settle records the outcome and the job's next step in one transaction.
 	Settle(context.Context, *journal.Pending, journal.Settlement) (receipt.Receipt, error)
 }
@@ -34,9 +39,9 @@ type Journal interface {
 type Wire interface {
 	// Stats asks rpcutil#daemon_stats once; the baseline is what the counter rule compares later answers with.
 	Stats(context.Context, receipt.NodeID) (receipt.StatsSeen, receipt.Baseline, error)
-	// JWT asks for the node's provisioning token. It takes the provision agent's lock and mutex, so its answer also shows that
-	// no effect accepted earlier is still running.
-	JWT(context.Context, receipt.NodeID) (string, error)
+	// JWT asks for the node's provisioning token and has it make a new key for the exchange of secrets. It takes the provision
+	// agent's lock and mutex, so its answer, an ErrDeclined included, also shows that no effect accepted earlier is still running.
+	JWT(context.Context, receipt.NodeID) (Introduction, error)
 	// Inventory asks rpcutil#inventory and returns the reply's data as the helper contract wants it.
 	Inventory(context.Context, receipt.NodeID) (json.RawMessage, error)
 	// Prepare builds and signs an effect's request; its TTL clock starts. Nothing is sent.
@@ -44,6 +49,12 @@ type Wire interface {
 	// Publish checks the fence and sends. An error that is ErrNotSent means that provably nothing left; any other is a defect of
 	// the caller, and then nobody knows.
 	Publish(context.Context, *journal.Pending, Prepared) (Call, error)
+}
+
+// Introduction is what a node says of itself; nothing of it is verified.
+type Introduction struct {
+	Token string // provisioning.jwt
+	ECDH  string // public key for secrets sent to it, hex; "" if it has none
 }
 
 // Prepared is a signed request that has not been sent.
@@ -81,8 +92,14 @@ type Advisor interface {
 type Credentials interface {
 	// VerifyNode checks a provisioning token and returns its claims for the helper.
 	VerifyNode(token string) (json.RawMessage, error)
-	// ReadKey decodes a gen25519 reply and verifies the signature over the nonce.
-	ReadKey(data json.RawMessage, nonce string) (receipt.Key, error)
+	// ReadKey decodes the reply to a key generation; of a gen25519 it verifies the signature over the nonce.
+	ReadKey(a receipt.Action, data json.RawMessage, nonce string) (receipt.Key, error)
+	// CheckCSR verifies a node's certificate signing request and that no name in it is denied.
+	CheckCSR(node receipt.NodeID, csr string) error
+	// CheckIssued verifies the certificate that the helper delivers against the node's request, "" if it made none.
+	CheckIssued(node receipt.NodeID, csr string, reply *helper.Reply) error
+	// SealKey encrypts a private key to a node's key for secrets, and returns the public key to decrypt it with, in hex.
+	SealKey(key, ecdh string) (sealed, public string, err error)
 	// ServerJWT signs the node's server token.
 	ServerJWT(node receipt.NodeID, publicKey string, reply *helper.Reply) (string, error)
 }

@@ -144,11 +144,11 @@ func newLossyWorker(t *testing.T, f *fleet.Fleet) (*worker.Worker, *journal.Jour
 		t.Fatal(err)
 	}
 	w = worker.New(worker.Options{
-		Journal: j, Advisor: wiring.Advisor{Command: cfg.Helper}, Credentials: identities, Token: files.Token, Lanes: 2, Interval: 500 * time.Millisecond, StopTimeout: 10 * time.Second,
+		Journal: j, Advisor: wiring.Advisor{Command: cfg.Helper}, Credentials: identities, Flow: wiring.FlowOf(cfg), Token: files.Token, Lanes: 2, Interval: 10 * time.Second, StopTimeout: 10 * time.Second,
 		Hold: time.Minute, Retention: time.Hour, MaxUnknown: 10, Component: "provision_mode_server", Epoch: epoch, Now: time.Now, Log: log,
 	})
 	guard := fence.New(fence.Checks{Lock: lock, Journal: j.Current, Revoked: j.Revoked, Now: time.Now, Epoch: epoch})
-	return w, j, &lossy{Network: wiring.Network{Engine: engine, Guard: guard, Token: files.Token, Window: 200 * time.Millisecond}, lost: map[receipt.NodeID]receipt.Receipt{}}
+	return w, j, &lossy{Network: wiring.Network{Engine: engine, Guard: guard, Token: files.Token, Window: time.Second}, lost: map[receipt.NodeID]receipt.Receipt{}}
 }
 
 // proved checks what became of a node's lost configure.

@@ -68,11 +68,12 @@ func (f *fakeNet) Stats(context.Context, receipt.NodeID) (receipt.StatsSeen, rec
 	return receipt.StatsSeen{Incarnation: receipt.Incarnation{PID: 7, Start: 1_700_000_000}, Validated: 10}, receipt.Baseline{Validated: 10}, nil
 }
 
-func (f *fakeNet) JWT(_ context.Context, n receipt.NodeID) (string, error) {
+func (f *fakeNet) JWT(_ context.Context, n receipt.NodeID) (sequence.Introduction, error) {
 	if f.jwt != nil {
-		return f.jwt(n)
+		token, err := f.jwt(n)
+		return sequence.Introduction{Token: token}, err
 	}
-	return "token", nil
+	return sequence.Introduction{Token: "token"}, nil
 }
 
 func (f *fakeNet) Inventory(context.Context, receipt.NodeID) (json.RawMessage, error) {
@@ -171,7 +172,13 @@ func (fakeCredentials) VerifyNode(string) (json.RawMessage, error) {
 	return json.RawMessage(`{}`), nil
 }
 
-func (fakeCredentials) ReadKey(json.RawMessage, string) (receipt.Key, error) {
+func (fakeCredentials) CheckCSR(receipt.NodeID, string) error { return nil }
+
+func (fakeCredentials) CheckIssued(receipt.NodeID, string, *helper.Reply) error { return nil }
+
+func (fakeCredentials) SealKey(string, string) (sealed, public string, err error) { return "", "", nil }
+
+func (fakeCredentials) ReadKey(receipt.Action, json.RawMessage, string) (receipt.Key, error) {
 	return receipt.Key{Public: strings.Repeat("a", 64), Directory: "/etc/choria", Signature: strings.Repeat("b", 128)}, nil
 }
 

@@ -12,10 +12,16 @@ import (
 // Sight notes that a node in provisioning mode was seen. It never blocks; sightings of one node before they are admitted count
 // once. Before the worker has settled it is ignored: the first discovery comes after.
 func (w *Worker) Sight(node receipt.NodeID, source string, at time.Time) {
-	if !w.intaking.Load() {
+	if !w.intaking.Load() || w.Permit() != nil {
 		return
 	}
 	w.mu.Lock()
+	if w.busy[node] != "" || w.queue.has(node) {
+		// Known already: nothing for the journal to write. Many nodes may wait, and each is seen once an interval.
+		w.queue.sighted(node, at)
+		w.mu.Unlock()
+		return
+	}
 	// Anybody with a provisioning token can publish events under any name; discovery finds who really answers.
 	room := maxWaiting
 	if source == "event" {
@@ -126,12 +132,13 @@ func (w *Worker) checkOut(ctx context.Context, a journal.Admission) {
 	w.Sight(a.Node, "event", w.o.Now())
 }
 
-// discover asks the fleet at once and then every interval.
+// discover asks the fleet at once, then every interval and whenever the worker may act again. A worker that may not act leaves the
+// fleet alone.
 func (w *Worker) discover(ctx context.Context) {
 	ticker := time.NewTicker(w.o.Interval)
 	defer ticker.Stop()
 	for {
-		if w.net.Connected() {
+		if w.net.Connected() && w.Permit() == nil {
 			found := 0
 			err := w.net.Discover(ctx, func(node receipt.NodeID) {
 				found++
@@ -150,6 +157,7 @@ func (w *Worker) discover(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-w.wakeDiscover:
 		}
 	}
 }

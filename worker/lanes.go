@@ -73,9 +73,12 @@ func (w *Worker) awaitJob(ctx context.Context) bool {
 // gate says why no new work is taken; "" if it is.
 func (w *Worker) gate() string {
 	unknown, overdue, parked := w.unknown(), int(w.overdue.Load()), int(w.parked.Load())
+	standby := w.Permit()
 	switch {
 	case w.stopping.Load():
 		return "the worker is stopping"
+	case standby != nil:
+		return standby.Error()
 	case !w.net.Connected():
 		return "the broker is not connected"
 	case w.o.FleetBlocks && unknown > 0:
@@ -169,7 +172,7 @@ func (w *Worker) follow(job receipt.Job) error {
 		w.watchFor(r)
 	case receipt.Ended:
 		w.log.Info("job ended", "node", job.Node, "job", job.ID, "result", job.Result, "why", job.Why)
-		if job.Result == receipt.Superseded {
+		if job.Result == receipt.Superseded || job.Result == receipt.Upgraded {
 			w.Sight(job.Node, "event", now)
 		}
 	}
@@ -229,9 +232,12 @@ func (l *lane) Gate() error { return l.w.mayAct() }
 
 // mayAct returns nil while effects may be begun and published.
 func (w *Worker) mayAct() error {
+	standby := w.Permit()
 	switch {
 	case w.stopping.Load():
 		return errors.New("the worker is stopping")
+	case standby != nil:
+		return standby
 	case !w.net.Connected():
 		return errors.New("the broker is not connected")
 	case w.o.FleetBlocks && w.unknown() > 0:

@@ -21,11 +21,16 @@ func (w *Worker) Live() control.Live {
 	if net != nil {
 		gate, connected = w.gate(), net.Connected()
 	}
+	standby := ""
+	if err := w.leads(); err != nil {
+		standby = err.Error()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	parked := int(w.parked.Load())
 	return control.Live{
-		PID: os.Getpid(), Epoch: w.o.Epoch, State: w.state, Connected: connected,
+		Standby: standby,
+		PID:     os.Getpid(), Epoch: w.o.Epoch, State: w.state, Connected: connected,
 		Lanes: w.o.Lanes, Busy: min(max(0, len(w.busy)-parked), w.o.Lanes), Parked: parked, Queue: w.queue.len(), Gate: gate,
 		Started: w.started, Version: w.o.Version,
 	}

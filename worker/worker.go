@@ -54,6 +54,8 @@ type Options struct {
 	Journal     *journal.Journal
 	Advisor     sequence.Advisor
 	Credentials sequence.Credentials
+	Leadership  Leadership // nil: there is no election, this worker always leads
+	Flow        sequence.Flow
 	Token       string // provisioning token of the site; secret
 
 	Lanes       int
@@ -71,6 +73,13 @@ type Options struct {
 	Now     func() time.Time
 	Log     *slog.Logger
 	Meter   Meter // nil: nobody is told
+}
+
+// Leadership says whether this worker may act. It must not block.
+type Leadership interface {
+	// Check returns nil only while this worker surely leads and no request of a former leader can still arrive. Its errors are
+	// receipt.ErrStandby.
+	Check() error
 }
 
 // Meter is told what shows neither in the journal nor in Live. Its methods are called by several goroutines at a time and must
@@ -117,6 +126,7 @@ type Worker struct {
 	fatal    chan error      // what the worker cannot go on after; holds the first
 	stopping atomic.Bool
 	intaking atomic.Bool
+	paused   atomic.Pointer[journal.Pause] // as the journal has it; nil: not paused
 	// reconnects counts the times that the connection to the broker came back.
 	reconnects atomic.Int64
 
@@ -129,7 +139,7 @@ type Worker struct {
 	requests map[receipt.RequestID]sent          // whose replies may still come
 	outLooks map[receipt.NodeID]bool             // nodes kept out that are being looked at
 
-	wakeLanes, wakeIntake, wakeWatch chan struct{}
+	wakeLanes, wakeIntake, wakeWatch, wakeDiscover chan struct{}
 }
 
 // sent remembers which receipt a request belongs to.
@@ -150,6 +160,7 @@ func New(o Options) *Worker {
 		queue: newQueue(), seen: map[receipt.NodeID]journal.Sighting{}, busy: map[receipt.NodeID]receipt.JobID{},
 		watches: map[receipt.ReceiptID]*watch{}, requests: map[receipt.RequestID]sent{}, outLooks: map[receipt.NodeID]bool{},
 		wakeLanes: make(chan struct{}, 1), wakeIntake: make(chan struct{}, 1), wakeWatch: make(chan struct{}, 1),
+		wakeDiscover: make(chan struct{}, 1),
 	}
 }
 
@@ -166,8 +177,11 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	w.net = net
 	w.mu.Unlock()
 	w.facts, w.effects = facts, effects
+	if w.paused.Store(w.j.Info().Pause); w.paused.Load() != nil {
+		w.log.Warn("the worker is paused and begins nothing", "why", w.Permit(), "hint", "provctl resume")
+	}
 	w.cycle = &sequence.Cycle{
-		Journal: w.j, Wire: recorder{net, w}, Advisor: w.o.Advisor, Credentials: w.o.Credentials, Token: w.o.Token,
+		Journal: w.j, Wire: recorder{net, w}, Advisor: w.o.Advisor, Credentials: w.o.Credentials, Flow: w.o.Flow, Token: w.o.Token,
 		Hold: w.o.Hold, Retry: retryUnsent, Now: w.o.Now, Log: w.log,
 	}
 	ctx, cancel := context.WithCancel(ctx)

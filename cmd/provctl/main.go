@@ -22,10 +22,13 @@ import (
 var commands = []func() *cli.Command{
 	initCommand,
 	runCommand,
+	configCommand,
 	demoCommand,
 	inspectCommand,
 	reconcileCommand,
 	admitCommand,
+	pauseCommand,
+	resumeCommand,
 	versionCommand,
 	verifyCommand,
 	nodeCommand,
@@ -121,6 +124,9 @@ func interleave(app *cli.App, args []string) []string {
 		if !strings.HasPrefix(a, "-") || a == "-" {
 			rest = append(rest, a)
 			continue
+		}
+		if name := strings.TrimLeft(a, "-"); name == "help" || name == "h" {
+			return []string{args[at], a} // with an argument the parser would look for a topic of that name
 		}
 		flags = append(flags, a)
 		if takesValue(cmd, a) {

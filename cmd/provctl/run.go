@@ -19,11 +19,8 @@ import (
 	"provctl/fence"
 	"provctl/internal/choria"
 	"provctl/internal/config"
-	"provctl/internal/control"
 	"provctl/internal/localfs"
-	"provctl/internal/wiring"
 	"provctl/journal"
-	"provctl/worker"
 )
 
 // holdAfterPass is how long a node is left alone after a pass, as in the existing provisioner: it may be in its restart splay.
@@ -134,99 +131,4 @@ func newEngine(o choria.Options) (*choria.Engine, error) {
 		}}}
 	}
 	return engine, err
-}
-
-// runLocked is everything between taking the lock and releasing it.
-func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile string, log *slog.Logger) error {
-	credentials, err := wiring.NewIdentities(cfg, time.Now())
-	if err != nil {
-		return err
-	}
-	lock, err := acquire(cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Release() }()
-	// After the lock: a second worker is to hear of the first, not of its port.
-	meter, stopMetrics, err := serveMetrics(cfg, log)
-	if err != nil {
-		return err
-	}
-	defer stopMetrics()
-	if err := writePID(pidFile); err != nil {
-		return err
-	}
-	j, err := journal.Open(cfg.StateDir, journal.Options{
-		Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass, Observe: meter.Committed,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = j.Close() }()
-
-	var w *worker.Worker
-	engine, err := newEngine(choria.Options{
-		ConfigFile: choriaConfig, Password: cfg.BrokerProvisioningPassword.Reveal(), Insecure: cfg.ChoriaInsecure,
-		TTL: cfg.EffectTTL, Skew: cfg.ClockSkew, Log: log, Now: time.Now, Meter: meter,
-		OnLate: func(l choria.LateReply) {
-			w.OnLate(worker.Late{Request: l.Request, Node: l.Node, Reply: l.Reply, Second: l.Second, At: l.At})
-		},
-		OnEvent:     func(e choria.Event) { w.OnEvent(worker.Happening{Node: e.Node, Seen: e.Seen, At: e.At}) },
-		OnReconnect: func() { w.OnReconnect() },
-	})
-	if err != nil {
-		return err
-	}
-	defer engine.Close()
-
-	epoch, err := j.RaiseEpoch()
-	if err != nil {
-		return err
-	}
-	engine.SetEpoch(epoch)
-	recovery, err := j.Recover(context.WithoutCancel(ctx), journal.RecoverPolicy{
-		MaxRequeues: cfg.MaxRequeues, StaleAfter: 2 * cfg.Interval, Hold: holdAfterPass,
-	})
-	if err != nil {
-		return err
-	}
-	logRecovery(log, recovery)
-
-	w = worker.New(worker.Options{
-		Journal: j, Credentials: credentials, Token: cfg.Token.Reveal(), Meter: meter,
-		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Log: log, Meter: meter},
-		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
-		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
-		Component: cfg.LifecycleComponent, Version: version, Epoch: epoch, Now: time.Now, Log: log,
-	})
-	meter.Watch(stateOf(w, j))
-	stopControl, err := control.Serve(ctx, cfg.StateDir, w, log)
-	if err != nil {
-		return err
-	}
-	defer stopControl()
-	guard := fence.New(fence.Checks{
-		Lock: lock, Journal: j.Current, Revoked: j.Revoked, Now: time.Now, Epoch: epoch,
-		MinLeft: cfg.ClockSkew + minTTL(cfg.EffectTTL),
-	})
-	log.Info("starting", "version", version, "state_dir", cfg.StateDir, "epoch", epoch, "lanes", cfg.Workers)
-	if err := w.Run(ctx, wiring.Network{Engine: engine, Guard: guard, Token: cfg.Token.Reveal(), Refused: meter.Refused}); err != nil {
-		log.Error("giving up, nothing was sent after this", "error", err) // a logfile tells it too
-		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)
-	}
-	log.Info("stopped", "epoch", epoch)
-	return nil
-}
-
-// minTTL is how much of a request's TTL must be left at its publish: a second, or a quarter of a short one.
-func minTTL(ttl time.Duration) time.Duration { return min(time.Second, ttl/4) }
-
-func logRecovery(log *slog.Logger, recovery journal.Recovery) {
-	for _, item := range recovery.Items {
-		args := []any{"did", item.Did.String(), "node", item.Job.Node, "job", item.Job.ID, "why", item.Why}
-		if r := item.Receipt; r != nil {
-			args = append(args, "receipt", r.ID, "request", r.Request, "action", r.Action, "hint", "provctl inspect "+string(r.ID))
-		}
-		log.Warn("recovered from an interrupted run", args...)
-	}
 }

@@ -85,8 +85,12 @@ func (b *Book) Pending(node receipt.NodeID, a receipt.Action, ago time.Duration)
 	b.t.Helper()
 	j := b.Claimed(node)
 	made := b.now.Add(-ago)
+	target := ""
+	if a == receipt.ReleaseUpdate {
+		target = "1.2.3"
+	}
 	p, err := b.Begin(context.Background(), journal.Intent{
-		Job: j.ID, Action: a, Incarnation: Incarnation(made), Request: receipt.RequestID(fmt.Sprintf("%032x", b.ids)),
+		Target: target, Job: j.ID, Action: a, Incarnation: Incarnation(made), Request: receipt.RequestID(fmt.Sprintf("%032x", b.ids)),
 		RequestTime: made, Horizon: receipt.HorizonOf(made, TTL, Skew), Digest: strings.Repeat("0123456789abcdef", 4),
 		Baseline: &receipt.Baseline{Validated: 3, Epoch: b.Epoch, Ordinal: 1},
 	})
@@ -149,6 +153,14 @@ func (w worker) Live() control.Live {
 		PID: os.Getpid(), Epoch: w.Epoch, State: control.Running, Connected: true, Lanes: 4, Busy: 1, Parked: 2, Queue: 3,
 		Started: w.now.Add(-time.Hour), Version: "test",
 	}
+}
+
+func (w worker) Pause(ctx context.Context, by, reason string) (journal.Pause, error) {
+	return w.SetPause(ctx, by, reason)
+}
+
+func (w worker) Resume(ctx context.Context, _ string) (*journal.Pause, error) {
+	return w.Book.Resume(ctx)
 }
 
 func (w worker) Probe(_ context.Context, id receipt.ReceiptID) (receipt.Receipt, error) {

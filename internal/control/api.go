@@ -33,10 +33,11 @@ type Live struct {
 	State     State         `json:"state"`
 	Connected bool          `json:"connected"` // to the broker
 	Lanes     int           `json:"lanes"`
-	Busy      int           `json:"busy"`   // lanes at work
-	Parked    int           `json:"parked"` // effects that wait for a reply or their horizon without a lane
-	Queue     int           `json:"queue"`  // jobs waiting for a lane
-	Gate      string        `json:"gate"`   // why no new work is taken; empty if it is
+	Busy      int           `json:"busy"`              // lanes at work
+	Parked    int           `json:"parked"`            // effects that wait for a reply or their horizon without a lane
+	Queue     int           `json:"queue"`             // jobs waiting for a lane
+	Gate      string        `json:"gate"`              // why no new work is taken; empty if it is
+	Standby   string        `json:"standby,omitempty"` // why it does not lead; empty if it does, or if there is no election
 	Started   time.Time     `json:"started"`
 	Version   string        `json:"version"`
 }
@@ -52,6 +53,10 @@ type Worker interface {
 	Decide(ctx context.Context, d journal.Decision) (receipt.Receipt, error)
 	// AdmitByHand queues a node; when it returns without an error that is durable.
 	AdmitByHand(ctx context.Context, node receipt.NodeID, by, reason string) (receipt.Job, error)
+	// Pause has the worker begin no effect and no helper; when it returns without an error that is durable.
+	Pause(ctx context.Context, by, reason string) (journal.Pause, error)
+	// Resume ends a pause and returns it, nil if there was none; when it returns without an error that is durable.
+	Resume(ctx context.Context, by string) (*journal.Pause, error)
 	// Probe gathers evidence about an open receipt now and settles it if a rule allows; it returns the receipt as it then is.
 	Probe(ctx context.Context, r receipt.ReceiptID) (receipt.Receipt, error)
 }
@@ -69,6 +74,13 @@ type (
 		Node     receipt.NodeID `json:"node"`
 		Reason   string         `json:"reason"`
 		Operator string         `json:"operator,omitempty"`
+	}
+	pauseRequest struct {
+		Reason   string `json:"reason"`
+		Operator string `json:"operator,omitempty"`
+	}
+	resumeRequest struct {
+		Operator string `json:"operator,omitempty"`
 	}
 	probeRequest struct {
 		Receipt receipt.ReceiptID `json:"receipt"`

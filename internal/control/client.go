@@ -87,6 +87,16 @@ func (c *Client) AdmitByHand(ctx context.Context, node receipt.NodeID, operator,
 	return ask[receipt.Job](ctx, c, http.MethodPost, "admit", c.Patience, admitRequest{Node: node, Reason: reason, Operator: operator})
 }
 
+// Pause has the worker begin nothing. Who asks is recorded as for Decide.
+func (c *Client) Pause(ctx context.Context, operator, reason string) (journal.Pause, error) {
+	return ask[journal.Pause](ctx, c, http.MethodPost, "pause", c.Patience, pauseRequest{Reason: reason, Operator: operator})
+}
+
+// Resume ends a pause and returns it, nil if there was none.
+func (c *Client) Resume(ctx context.Context, operator string) (*journal.Pause, error) {
+	return ask[*journal.Pause](ctx, c, http.MethodPost, "resume", c.Patience, resumeRequest{Operator: operator})
+}
+
 // Probe makes the worker gather evidence about a receipt now.
 func (c *Client) Probe(ctx context.Context, r receipt.ReceiptID) (receipt.Receipt, error) {
 	return ask[receipt.Receipt](ctx, c, http.MethodPost, "probe", max(c.Patience, probePatience), probeRequest{Receipt: r})

@@ -65,6 +65,20 @@ func (f *fake) AdmitByHand(_ context.Context, n receipt.NodeID, by, _ string) (r
 	return receipt.Job{ID: "JOB", Node: n, Status: receipt.Queued}, f.err
 }
 
+func (f *fake) Pause(_ context.Context, by, reason string) (journal.Pause, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.by = append(f.by, by)
+	return journal.Pause{By: by, Reason: reason}, f.err
+}
+
+func (f *fake) Resume(_ context.Context, by string) (*journal.Pause, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.by = append(f.by, by)
+	return nil, f.err
+}
+
 func (f *fake) Probe(_ context.Context, r receipt.ReceiptID) (receipt.Receipt, error) {
 	return receipt.Receipt{ID: r, Action: receipt.Restart, Status: receipt.Unknown}, f.err
 }

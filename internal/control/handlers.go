@@ -31,6 +31,8 @@ func (s *server) routes() http.Handler {
 	m.Handle("GET /v1/snapshot", s.handle(s.snapshot))
 	m.Handle("POST /v1/decide", s.handle(s.decide))
 	m.Handle("POST /v1/admit", s.handle(s.admit))
+	m.Handle("POST /v1/pause", s.handle(s.pause))
+	m.Handle("POST /v1/resume", s.handle(s.resume))
 	m.Handle("POST /v1/probe", s.handle(s.probe))
 	m.Handle("/", s.handle(func(r *http.Request, _ int) (any, error) {
 		return nil, fmt.Errorf("%w: this worker does not know %s %.80q; use the provctl of the worker's version", ErrProtocol, r.Method, r.URL.Path)
@@ -134,6 +136,33 @@ func (s *server) admit(r *http.Request, uid int) (any, error) {
 		s.log.Info("admission by hand refused", "node", node, "by", by, "err", err)
 	}
 	return out, err
+}
+
+func (s *server) pause(r *http.Request, uid int) (any, error) {
+	var in pauseRequest
+	if err := read(r, &in); err != nil {
+		return nil, err
+	}
+	if err := CheckText("reason", in.Reason, MaxReason); err != nil {
+		return nil, err
+	}
+	by, err := NameOf(uid, in.Operator)
+	if err != nil {
+		return nil, err
+	}
+	return s.w.Pause(r.Context(), by, in.Reason)
+}
+
+func (s *server) resume(r *http.Request, uid int) (any, error) {
+	var in resumeRequest
+	if err := read(r, &in); err != nil {
+		return nil, err
+	}
+	by, err := NameOf(uid, in.Operator)
+	if err != nil {
+		return nil, err
+	}
+	return s.w.Resume(r.Context(), by)
 }
 
 func (s *server) probe(r *http.Request, _ int) (any, error) {

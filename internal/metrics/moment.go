@@ -15,7 +15,8 @@ type State struct {
 	Busy     int   // lanes at work
 	Queued   int   // jobs that wait for a lane
 	Parked   int   // passes that wait for a slow node without a lane
-	Paused   bool  // the worker was told to begin nothing
+	Paused   bool  // nothing is begun: an operator paused the worker, or it does not lead
+	Leading  bool  // it leads, or there is no election
 	Requeues int64 // times a job went back to the queue, over the journal's life
 	Open     []receipt.Receipt
 }
@@ -53,12 +54,10 @@ func (m *Metrics) moment() moment {
 	gauge(theirs+"waiting_nodes", "Nodes that are known and not done with: queued, at work or blocked.", func(s State) float64 {
 		return float64(s.Queued + s.Busy + s.Parked + unknown(s))
 	})
-	gauge(theirs+"paused", "1 while the worker is told to begin nothing, else 0.", func(s State) float64 {
-		if s.Paused {
-			return 1
-		}
-		return 0
+	gauge(theirs+"paused", "1 while the worker begins nothing because it is paused or does not lead, else 0.", func(s State) float64 {
+		return oneIf(s.Paused)
 	})
+	gauge(ours+"leading", "1 while this worker leads, or if there is no election, else 0.", func(s State) float64 { return oneIf(s.Leading) })
 	gauge(ours+"receipts_open", "Receipts without an outcome: in flight or unknown.", func(s State) float64 { return float64(len(s.Open)) })
 	gauge(ours+"receipts_unknown", "Receipts whose outcome is unknown; each blocks its node.", func(s State) float64 { return float64(unknown(s)) })
 	add(ours+"oldest_unknown_age_seconds", "Seconds since the oldest request whose outcome is unknown; 0 if there is none.", prometheus.GaugeValue, oldest)
@@ -119,4 +118,11 @@ func read(source Source) (s State, err error) {
 		}
 	}()
 	return source()
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -3,7 +3,6 @@ package wiring
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,9 +10,6 @@ import (
 	"time"
 
 	"provctl/internal/choria"
-	"provctl/internal/config"
-	"provctl/internal/credentials"
-	"provctl/internal/helper"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/sequence"
@@ -25,6 +21,9 @@ type Network struct {
 	Guard  choria.Guard  // *fence.Fence
 	Token  string        // provisioning token of the site; secret
 	Window time.Duration // how long a discovery waits after the last answer; 0: 2 s
+	// Version, if set, is announced to the network once it is connected.
+	Version string
+	Log     *slog.Logger // needed with Version
 	// Refused, if set, is called for each effect that the fence refused. It must not block.
 	Refused func(error)
 }
@@ -43,6 +42,17 @@ func (g watchedGuard) Check(r receipt.Receipt) error {
 	return err
 }
 
+// Connect waits until the broker is reached, and announces this provisioner's start. Nothing depends on the announcement.
+func (n Network) Connect(ctx context.Context) error {
+	if err := n.Engine.Connect(ctx); err != nil || n.Version == "" {
+		return err
+	}
+	if err := n.Announce(ctx, n.Version); err != nil {
+		n.Log.Warn("the start was not announced", "error", err)
+	}
+	return nil
+}
+
 // Stats asks rpcutil#daemon_stats once.
 func (n Network) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsSeen, receipt.Baseline, error) {
 	stats, err := n.Engine.Stats(ctx, node)
@@ -53,9 +63,9 @@ func (n Network) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsS
 }
 
 // JWT asks for the provisioning token, three times at most.
-func (n Network) JWT(ctx context.Context, node receipt.NodeID) (string, error) {
+func (n Network) JWT(ctx context.Context, node receipt.NodeID) (sequence.Introduction, error) {
 	reply, err := n.Engine.JWT(ctx, node, n.Token)
-	return reply.JWT, blame(err)
+	return sequence.Introduction{Token: reply.JWT, ECDH: reply.ECDHPublic}, blame(err)
 }
 
 // Inventory asks rpcutil#inventory, five times at most.
@@ -64,9 +74,13 @@ func (n Network) Inventory(ctx context.Context, node receipt.NodeID) (json.RawMe
 	return inventory, blame(err)
 }
 
-// blame tells what a failed fact says: that the node is not there, that the broker is away, or else that the node does not answer.
+// blame tells what a failed fact says: that the node is not there or declines, that the broker is away, or else that the node does not
+// answer.
 func blame(err error) error {
+	var declined *choria.ReplyError
 	switch {
+	case errors.As(err, &declined):
+		return fmt.Errorf("%w: %w", sequence.ErrDeclined, err)
 	case errors.Is(err, choria.ErrNobody):
 		return fmt.Errorf("%w: %w", sequence.ErrAbsent, err)
 	case errors.Is(err, choria.ErrNotConnected):
@@ -117,84 +131,4 @@ func (c call) Outcome() sequence.Outcome {
 		out.Reply = &o.Reply
 	}
 	return out
-}
-
-// Identities implements sequence.Credentials: it checks what nodes present and issues what they get.
-type Identities struct {
-	verifier *credentials.Verifier
-	signer   *credentials.Signer
-	validity time.Duration
-}
-
-// NewIdentities reads the key and token files. What is wrong with one is wrong with the configuration, for good.
-func NewIdentities(cfg *config.Config, now time.Time) (Identities, error) {
-	verifier, err := credentials.LoadVerifier(cfg.JWTVerifyCert)
-	if err != nil {
-		return Identities{}, cfg.Refuse("jwt_verify_cert", err)
-	}
-	signer, err := credentials.LoadSigner(cfg.JWTSigningKey, cfg.JWTSigningToken, rand.Reader)
-	if err != nil {
-		key := "jwt_signing_key"
-		if e := (*credentials.Error)(nil); errors.As(err, &e) && e.Where == cfg.JWTSigningToken {
-			key = "jwt_signing_token"
-		}
-		return Identities{}, cfg.Refuse(key, err)
-	}
-	// Found out later, it would cost each node a key and a hold.
-	if end := signer.ExpiresAt(); !end.IsZero() && !now.Before(end) {
-		return Identities{}, cfg.Refuse("jwt_signing_token", &credentials.Error{
-			Kind: credentials.ErrIssuerExpired, Where: cfg.JWTSigningToken, Detail: "at " + end.UTC().Format(time.RFC3339), Remedy: "issue a new one for the same key",
-		})
-	}
-	return Identities{verifier, signer, cfg.ServerJWTValidity}, nil
-}
-
-// VerifyNode checks a provisioning token and returns its claims.
-func (i Identities) VerifyNode(token string) (json.RawMessage, error) {
-	claims, err := i.verifier.VerifyNodeJWT(token)
-	if err != nil {
-		return nil, err
-	}
-	return claims.JSON(), nil
-}
-
-// ReadKey decodes a gen25519 reply and verifies its signature.
-func (i Identities) ReadKey(data json.RawMessage, nonce string) (receipt.Key, error) {
-	key, err := choria.DecodeKey(receipt.Gen25519, data)
-	if err != nil {
-		return receipt.Key{}, err
-	}
-	return key, credentials.VerifyEd25519Reply(key.Public, key.Signature, []byte(nonce))
-}
-
-// ServerJWT signs a node's server token.
-func (i Identities) ServerJWT(node receipt.NodeID, publicKey string, reply *helper.Reply) (string, error) {
-	return i.signer.ServerJWT(string(node), publicKey, reply.ServerClaims, reply.Configuration, i.validity, time.Now())
-}
-
-// Advisor runs the site's helper; it implements sequence.Advisor.
-type Advisor struct {
-	Command string // as the configuration has it
-	Timeout time.Duration
-	Log     *slog.Logger
-	Meter   HelperMeter // nil: nobody is told
-}
-
-// HelperMeter is told of each run of the helper. It is called by several goroutines at a time and must not block.
-type HelperMeter interface {
-	// Helped tells how a run ended. One that the worker itself ended, because it stops, is not told.
-	Helped(took time.Duration, shutdown bool, err error)
-}
-
-// Ask runs the helper once. Job and claim are in its environment, so that it can tell a second run for the same job.
-func (a Advisor) Ask(ctx context.Context, job receipt.Job, in helper.Input) (*helper.Reply, error) {
-	begun := time.Now()
-	reply, err := helper.Run(ctx, helper.Options{
-		Command: a.Command, Timeout: a.Timeout, Log: a.Log,
-		Env: []string{"PROVCTL_JOB=" + string(job.ID), fmt.Sprintf("PROVCTL_CLAIM=%d", job.Claims)},
-	}, in)
-	if a.Meter != nil && ctx.Err() == nil {
-		a.Meter.Helped(time.Since(begun), err == nil && reply.Decision() == helper.Shutdown, err)
-	}
-	return reply, err
 }

@@ -32,6 +32,9 @@ type Store interface {
 	NoteSoon(receipt.ReceiptID, receipt.Evidence)
 	Prove(context.Context, receipt.ReceiptID) (receipt.Receipt, *receipt.Proof, error)
 	Decide(context.Context, journal.Decision) (receipt.Receipt, error)
+	MayUpgrade(receipt.NodeID, string) error
+	SetPause(ctx context.Context, by, reason string) (journal.Pause, error)
+	Resume(context.Context) (*journal.Pause, error)
 	Prune(context.Context, time.Time) (int, error)
 	History(receipt.NodeID, receipt.Incarnation) (receipt.History, error)
 	Job(receipt.JobID) (receipt.Job, error)
@@ -174,8 +177,13 @@ func Life(n int64) receipt.Incarnation {
 // Intent is an effect of a job in an incarnation.
 func (b *Bench) Intent(job receipt.JobID, a receipt.Action, i receipt.Incarnation) journal.Intent {
 	b.request++
+	target := ""
+	if a == receipt.ReleaseUpdate {
+		target = "1.2.3"
+	}
 	return journal.Intent{
-		Job: job, Action: a, Incarnation: i, Request: receipt.RequestID(fmt.Sprintf("%032d", b.request)), RequestTime: b.Clock.Now(),
+		Target: target,
+		Job:    job, Action: a, Incarnation: i, Request: receipt.RequestID(fmt.Sprintf("%032d", b.request)), RequestTime: b.Clock.Now(),
 		Horizon: receipt.HorizonOf(b.Clock.Now(), TTL, Skew), Digest: strings.Repeat("ab", 32),
 		Baseline: &receipt.Baseline{Validated: 5, Epoch: b.Term, Ordinal: 1},
 	}

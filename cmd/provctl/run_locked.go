@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"provctl/fence"
+	"provctl/internal/choria"
+	"provctl/internal/config"
+	"provctl/internal/control"
+	"provctl/internal/metrics"
+	"provctl/internal/wiring"
+	"provctl/journal"
+	"provctl/receipt"
+	"provctl/worker"
+)
+
+// running is what a run is made of, between taking the lock and releasing it.
+type running struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	meter    *metrics.Metrics
+	lock     *fence.Lock
+	journal  *journal.Journal
+	engine   *choria.Engine
+	epoch    receipt.Epoch
+	election *choria.Election // nil: there is none
+	worker   *worker.Worker
+}
+
+// runLocked takes the lock, settles what the journal alone tells, and works until told to stop.
+func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile string, log *slog.Logger) error {
+	credentials, err := wiring.NewIdentities(cfg, time.Now())
+	if err != nil {
+		return err
+	}
+	r := &running{cfg: cfg, log: log}
+	if r.lock, err = acquire(cfg); err != nil {
+		return err
+	}
+	defer func() { _ = r.lock.Release() }()
+	// After the lock: a second worker is to hear of the first, not of its port.
+	var stopMetrics func()
+	if r.meter, stopMetrics, err = serveMetrics(cfg, log); err != nil {
+		return err
+	}
+	defer stopMetrics()
+	if err := writePID(pidFile); err != nil {
+		return err
+	}
+	r.journal, err = journal.Open(cfg.StateDir, journal.Options{
+		Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass, Observe: r.meter.Committed,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.journal.Close() }()
+	if r.engine, err = r.newEngine(choriaConfig); err != nil {
+		return err
+	}
+	defer r.engine.Close()
+	if err := r.recover(ctx); err != nil {
+		return err
+	}
+	r.hire(credentials)
+	stopControl, err := control.Serve(ctx, cfg.StateDir, r.worker, log)
+	if err != nil {
+		return err
+	}
+	defer stopControl()
+	defer r.campaign()()
+	return r.work(ctx)
+}
+
+func (r *running) newEngine(choriaConfig string) (*choria.Engine, error) {
+	return newEngine(choria.Options{
+		ConfigFile: choriaConfig, Password: r.cfg.BrokerProvisioningPassword.Reveal(), Insecure: r.cfg.ChoriaInsecure,
+		TTL: r.cfg.EffectTTL, Skew: r.cfg.ClockSkew, Log: r.log, Now: time.Now, Meter: r.meter,
+		OnLate: func(l choria.LateReply) {
+			r.worker.OnLate(worker.Late{Request: l.Request, Node: l.Node, Reply: l.Reply, Second: l.Second, At: l.At})
+		},
+		OnEvent:     func(e choria.Event) { r.worker.OnEvent(worker.Happening{Node: e.Node, Seen: e.Seen, At: e.At}) },
+		OnReconnect: func() { r.worker.OnReconnect() },
+	})
+}
+
+// recover begins this worker's term and settles what an earlier one left, as far as the journal tells.
+func (r *running) recover(ctx context.Context) (err error) {
+	if r.epoch, err = r.journal.RaiseEpoch(); err != nil {
+		return err
+	}
+	r.engine.SetEpoch(r.epoch)
+	recovery, err := r.journal.Recover(context.WithoutCancel(ctx), journal.RecoverPolicy{
+		MaxRequeues: r.cfg.MaxRequeues, StaleAfter: 2 * r.cfg.Interval, Hold: holdAfterPass,
+	})
+	if err != nil {
+		return err
+	}
+	logRecovery(r.log, recovery)
+	return nil
+}
+
+// hire makes the worker, and the election if there is to be one.
+func (r *running) hire(credentials wiring.Identities) {
+	cfg, flow := r.cfg, wiring.FlowOf(r.cfg)
+	o := worker.Options{
+		Journal: r.journal, Credentials: credentials, Flow: flow, Token: cfg.Token.Reveal(), Meter: r.meter,
+		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Flow: flow, Log: r.log, Meter: r.meter},
+		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
+		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
+		Component: cfg.LifecycleComponent, Version: version, Epoch: r.epoch, Now: time.Now, Log: r.log,
+	}
+	if cfg.LeaderElection {
+		r.election = choria.NewElection(choria.ElectionOptions{
+			Engine: r.engine, Wait: cfg.EffectTTL + cfg.ClockSkew, Log: r.log, Now: time.Now,
+			Changed: func(string) { r.worker.OnLeadership() },
+		})
+		o.Leadership = r.election
+	}
+	r.worker = worker.New(o)
+	r.meter.Watch(stateOf(r.worker, r.journal))
+}
+
+// campaign runs the election, and returns how to end it: after the worker, so that nobody else leads while effects are in flight.
+func (r *running) campaign() (end func()) {
+	if r.election == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { r.election.Run(ctx) })
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+func (r *running) work(ctx context.Context) error {
+	guard := fence.New(fence.Checks{
+		Lock: r.lock, Journal: r.journal.Current, Revoked: r.journal.Revoked, Permit: r.worker.Permit, Now: time.Now, Epoch: r.epoch,
+		MinLeft: r.cfg.ClockSkew + minTTL(r.cfg.EffectTTL),
+	})
+	r.log.Info("starting", "version", version, "state_dir", r.cfg.StateDir, "epoch", r.epoch, "lanes", r.cfg.Workers)
+	net := wiring.Network{
+		Engine: r.engine, Guard: guard, Token: r.cfg.Token.Reveal(), Version: version, Log: r.log, Refused: r.meter.Refused,
+	}
+	if err := r.worker.Run(ctx, net); err != nil {
+		r.log.Error("giving up, nothing was sent after this", "error", err) // a logfile tells it too
+		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)
+	}
+	r.log.Info("stopped", "epoch", r.epoch)
+	return nil
+}
+
+// minTTL is how much of a request's TTL must be left at its publish: a second, or a quarter of a short one.
+func minTTL(ttl time.Duration) time.Duration { return min(time.Second, ttl/4) }
+
+func logRecovery(log *slog.Logger, recovery journal.Recovery) {
+	for _, item := range recovery.Items {
+		args := []any{"did", item.Did.String(), "node", item.Job.Node, "job", item.Job.ID, "why", item.Why}
+		if r := item.Receipt; r != nil {
+			args = append(args, "receipt", r.ID, "request", r.Request, "action", r.Action, "hint", "provctl inspect "+string(r.ID))
+		}
+		log.Warn("recovered from an interrupted run", args...)
+	}
+}

@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+// Permit returns nil while this worker may begin and publish effects: nobody paused it, and it leads. Its errors are
+// receipt.ErrStandby. The fence asks it right before every publish.
+func (w *Worker) Permit() error {
+	if p := w.paused.Load(); p != nil {
+		return fmt.Errorf("%w: paused by %s at %s: %s", receipt.ErrStandby, p.By, p.At.UTC().Format(time.RFC3339), p.Reason)
+	}
+	return w.leads()
+}
+
+func (w *Worker) leads() error {
+	if w.o.Leadership == nil {
+		return nil
+	}
+	return w.o.Leadership.Check()
+}
+
+// OnLeadership is to be called whenever leadership was won or lost, and when the wait after a win is over: a worker that may act looks at
+// the fleet at once. It never blocks.
+func (w *Worker) OnLeadership() { w.actAgain() }
+
+func (w *Worker) actAgain() {
+	if w.Permit() != nil {
+		return
+	}
+	wake(w.wakeLanes)
+	wake(w.wakeDiscover)
+}
+
+// Pause has the worker begin no effect and no helper, from now on and after a restart too, until Resume. What is in flight ends.
+func (w *Worker) Pause(ctx context.Context, by, reason string) (journal.Pause, error) {
+	p, err := w.j.SetPause(ctx, by, reason)
+	if err == nil {
+		w.paused.Store(&p)
+		w.log.Warn("paused: no effect is begun", "by", p.By, "reason", p.Reason, "hint", "provctl resume")
+	}
+	return p, err
+}
+
+// Resume ends a pause; the fleet is asked at once. It returns the pause that was; nil if there was none.
+func (w *Worker) Resume(ctx context.Context, by string) (*journal.Pause, error) {
+	was, err := w.j.Resume(ctx)
+	if err == nil && was != nil {
+		w.paused.Store(nil)
+		w.log.Info("resumed", "by", by, "paused_by", was.By, "for", w.o.Now().Sub(was.At).Round(time.Second))
+		w.actAgain()
+	}
+	return was, err
+}
