@@ -25,9 +25,10 @@ const brokerStartTimeout = 30 * time.Second
 
 // broker is the embedded Choria broker; it can be stopped and started again on its port with its keys.
 type broker struct {
-	keys *keys
-	log  io.Writer
-	port int
+	keys    *keys
+	log     io.Writer
+	port    int
+	streams streams
 
 	mu   sync.Mutex
 	stop context.CancelFunc
@@ -51,7 +52,7 @@ func freePort() (int, error) {
 func (b *broker) address() string { return fmt.Sprintf("127.0.0.1:%d", b.port) }
 
 func (b *broker) configuration() string {
-	return strings.Join([]string{
+	return strings.Join(append([]string{
 		"identity=localhost",
 		"loglevel=warn",
 		"plugin.choria.use_srv=false",
@@ -61,6 +62,16 @@ func (b *broker) configuration() string {
 		"plugin.choria.network.system.user=system",
 		"plugin.choria.network.system.password=" + b.keys.system,
 		"plugin.choria.network.provisioning.client_password=" + b.keys.password,
+	}, append(b.security(), b.streamSettings()...)...), "\n") + "\n"
+}
+
+// security says how the broker knows its clients: by tokens of the organisation's issuer, or by certificates of the
+// authority and provisioning tokens (broker/network/choria_auth.go:565).
+func (b *broker) security() []string {
+	if b.keys.x509 {
+		return append(b.keys.fileSecurity("broker"), "plugin.choria.network.provisioning.signer_cert="+b.keys.path("issuer.pub"))
+	}
+	return []string{
 		"plugin.security.provider=choria",
 		"plugin.security.choria.certificate=" + b.keys.path("broker.crt"),
 		"plugin.security.choria.key=" + b.keys.path("broker.key"),
@@ -68,7 +79,7 @@ func (b *broker) configuration() string {
 		"plugin.security.choria.token_file=" + b.keys.path("broker.jwt"),
 		"plugin.security.issuer.names=" + organisation,
 		"plugin.security.issuer." + organisation + ".public=" + b.keys.issuerHex,
-	}, "\n") + "\n"
+	}
 }
 
 // server makes a broker of the configuration. fatal is closed when its NATS server gives up: go-choria would end the
@@ -123,7 +134,10 @@ func (b *broker) start(ctx context.Context) error {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, brokerStartTimeout)
 	defer cancel()
-	if err = b.await(ctx, server, fatal); err != nil {
+	if err = b.await(ctx, server, fatal); err == nil {
+		err = b.awaitStreams(ctx)
+	}
+	if err != nil {
 		stop()
 		return err
 	}

@@ -47,6 +47,9 @@ func newTestClient(t *testing.T, f *Fleet, collective string) *testClient {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if f.opts.X509 && collective != "provisioning" {
+		files.ChoriaConfig = userConfig(t, f)
+	}
 	cfg, err := config.NewSystemConfig(files.ChoriaConfig, false)
 	if err != nil {
 		t.Fatal(err)
@@ -60,19 +63,11 @@ func newTestClient(t *testing.T, f *Fleet, collective string) *testClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := os.ReadFile(files.SignerToken)
-	if err != nil {
-		t.Fatal(err)
+	inbox, options := tokenOptions(t, fw, files, collective)
+	if f.opts.X509 {
+		inbox, options = certificateOptions(t, fw, collective)
 	}
-	inbox, jwt, sign, err := tokens.NatsConnectionHelpers(string(token), collective, files.SignerSeed, fw.Logger("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := []nats.Option{
-		nats.Token(string(token)), nats.UserJWT(jwt, sign), nats.CustomInboxPrefix(inbox),
-		nats.Secure(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}),
-		nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond),
-	}
+	options = append(options, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	if collective == "provisioning" {
 		options = append(options, nats.UserInfo("provisioner", files.Password))
 	}
@@ -82,6 +77,33 @@ func newTestClient(t *testing.T, f *Fleet, collective string) *testClient {
 	}
 	t.Cleanup(conn.Close)
 	return &testClient{t: t, fw: fw, conn: conn, inbox: inbox, collective: collective, files: files}
+}
+
+// tokenOptions are for a broker that knows its clients by tokens.
+func tokenOptions(t *testing.T, fw *choria.Framework, files WorkerFiles, collective string) (inbox string, options []nats.Option) {
+	t.Helper()
+	token, err := os.ReadFile(files.SignerToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inbox, jwt, sign, err := tokens.NatsConnectionHelpers(string(token), collective, files.SignerSeed, fw.Logger("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inbox, []nats.Option{
+		nats.Token(string(token)), nats.UserJWT(jwt, sign), nats.CustomInboxPrefix(inbox),
+		nats.Secure(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}),
+	}
+}
+
+// certificateOptions are for one that wants certificates; the client verifies the broker's as well.
+func certificateOptions(t *testing.T, fw *choria.Framework, collective string) (inbox string, options []nats.Option) {
+	t.Helper()
+	c, err := fw.ClientTLSConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return collective + ".reply.test", []nats.Option{nats.Secure(c)}
 }
 
 // request is one published request with its replies.

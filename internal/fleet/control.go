@@ -88,7 +88,7 @@ func (f *Fleet) greet(n *node, c *lineConn, hello message) (ok bool) {
 		n.conn = c
 		s := &n.state
 		s.Alive, s.Joined, s.Connected, s.Exit = true, false, false, ""
-		s.PID, s.Boots, s.Mode, s.Start = hello.PID, hello.Boot, hello.Mode, time.Time{}
+		s.PID, s.Boots, s.Mode, s.Start, s.Version = hello.PID, hello.Boot, hello.Mode, time.Time{}, hello.Version
 	})
 	return ok
 }

@@ -14,16 +14,17 @@ import (
 
 // Fleet is a running broker with its nodes. All methods may be called from several goroutines.
 type Fleet struct {
-	opts    Options
-	keys    *keys
-	broker  *broker
-	rules   rules
-	names   []string
-	nodes   map[string]*node // fixed after Start; mu guards what is in the nodes
-	socket  string
-	tempDir string // of the socket, when it is not in Dir
-	control net.Listener
-	spawner *spawner
+	opts       Options
+	keys       *keys
+	broker     *broker
+	rules      rules
+	names      []string
+	nodes      map[string]*node // fixed after Start; mu guards what is in the nodes
+	socket     string
+	tempDir    string // of the socket, when it is not in Dir
+	control    net.Listener
+	spawner    *spawner
+	repository *repository // nil where nodes have no executables of their own
 	// spawning makes the check for a running process and its start one step.
 	spawning sync.Mutex
 	wg       sync.WaitGroup
@@ -83,14 +84,19 @@ func (f *Fleet) prepare(ctx context.Context) error {
 		return fmt.Errorf("creating the fleet's directory (one that holds a fleet cannot hold another): %w", err)
 	}
 	var err error
-	if f.keys, err = newKeys(filepath.Join(f.opts.Dir, "keys")); err != nil {
+	if f.keys, err = newKeys(filepath.Join(f.opts.Dir, "keys"), f.opts.X509); err != nil {
 		return err
+	}
+	if f.opts.Version != "" {
+		if err = f.openRepository(); err != nil {
+			return err
+		}
 	}
 	port, err := freePort()
 	if err != nil {
 		return err
 	}
-	f.broker = &broker{keys: f.keys, log: f.opts.BrokerLog, port: port}
+	f.broker = &broker{keys: f.keys, log: f.opts.BrokerLog, port: port, streams: f.opts.streams()}
 	if err = f.StartBroker(ctx); err != nil {
 		return err
 	}
@@ -137,8 +143,15 @@ func (f *Fleet) addNode(name string) error {
 	if err = os.WriteFile(filepath.Join(n.dir, "facts.json"), facts, 0o600); err != nil {
 		return err
 	}
-	if err = f.keys.writeProvisioningToken(filepath.Join(n.dir, "provisioning.jwt"), filepath.Join(n.dir, "facts.json"), "nats://"+f.broker.address()); err != nil {
+	token := filepath.Join(n.dir, provisionFile)
+	update := f.opts.Upgradable && !slices.Contains(f.opts.Fixed, name)
+	if err = f.keys.writeProvisioningToken(token, filepath.Join(n.dir, "facts.json"), f.BrokerURL(), update); err != nil {
 		return err
+	}
+	if f.opts.Version != "" {
+		if err = writeExecutable(filepath.Join(n.dir, executableFile), release(f.opts.Version, f.opts.NodeCommand)); err != nil {
+			return err
+		}
 	}
 	spec := nodeSpec{Name: name, RealSplay: f.opts.RealSplay, Splay: f.opts.Splay, LogLevel: f.opts.NodeLogLevel}
 	if err = spec.write(n.dir); err != nil {
@@ -246,6 +259,7 @@ func (f *Fleet) close() {
 	if f.control != nil {
 		_ = f.control.Close()
 	}
+	f.repository.close()
 	f.dropConnections()
 	f.wg.Wait()
 	f.spawner.close()

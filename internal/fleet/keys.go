@@ -1,17 +1,11 @@
 package fleet
 
 import (
-	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,6 +19,8 @@ const (
 	organisation  = "choria"
 	tokenValidity = 365 * 24 * time.Hour
 	signerCaller  = "choria=provisioner_signer"
+
+	provisionerName = "provisioner"
 )
 
 // keys are the secrets of one fleet, written under its directory.
@@ -37,13 +33,14 @@ type keys struct {
 	nodeToken  string // what the provision agent asks for with each request
 	signerSeed string // path
 	signerJWT  string // path
+	x509       bool
 }
 
 func (k *keys) path(name string) string { return filepath.Join(k.dir, name) }
 
-// newKeys writes the issuer, the broker's identity and the provisioner's signer.
-func newKeys(dir string) (*keys, error) {
-	k := &keys{dir: dir}
+// newKeys writes the issuer, the broker's identity and the provisioner's signer, and for X509 the certificate authority.
+func newKeys(dir string, useX509 bool) (*keys, error) {
+	k := &keys{dir: dir, x509: useX509}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the key directory: %w", err)
 	}
@@ -57,7 +54,12 @@ func newKeys(dir string) (*keys, error) {
 			return nil, err
 		}
 	}
-	if err = k.writeCertificate(); err != nil {
+	if useX509 {
+		if err = k.writeAuthority(); err != nil {
+			return nil, fmt.Errorf("making the certificate authority: %w", err)
+		}
+	}
+	if err = k.brokerCertificate(); err != nil {
 		return nil, fmt.Errorf("making the broker's certificate: %w", err)
 	}
 	if err = k.writeBrokerToken(); err != nil {
@@ -75,36 +77,6 @@ func randomHex() (string, error) {
 		return "", fmt.Errorf("reading random bytes: %w", err)
 	}
 	return hex.EncodeToString(b), nil
-}
-
-// writeCertificate makes the self-signed certificate without which a Choria broker rejects every TCP client.
-func (k *keys) writeCertificate() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "localhost"},
-		DNSNames:     []string{"localhost"},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(tokenValidity),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return err
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	if err = writePEM(k.path("broker.crt"), "CERTIFICATE", der); err != nil {
-		return err
-	}
-	return writePEM(k.path("broker.key"), "PRIVATE KEY", private)
 }
 
 func writePEM(path, kind string, der []byte) error {
@@ -143,14 +115,15 @@ func (k *keys) writeSigner() error {
 	return k.sign(claims, k.signerJWT)
 }
 
-// writeProvisioningToken makes the token with which a node enters the provisioning account and finds its broker.
-func (k *keys) writeProvisioningToken(path, facts, broker string) error {
+// writeProvisioningToken makes the token with which a node enters the provisioning account and finds its broker, and which
+// tells whether it may be upgraded (providers/provtarget/builddefaults/default.go:152).
+func (k *keys) writeProvisioningToken(path, facts, broker string, allowUpdate bool) error {
 	claims, err := tokens.NewProvisioningClaims(false, true, k.nodeToken, "", "", []string{broker}, "", "", facts,
 		organisation, "provctl fleet", tokenValidity)
 	if err != nil {
 		return err
 	}
-	claims.ProtoV2 = true
+	claims.ProtoV2, claims.AllowUpdate = !k.x509, allowUpdate
 	return k.sign(claims, path)
 }
 

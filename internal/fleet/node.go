@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/choria-io/go-choria/build"
 	"github.com/choria-io/go-choria/server"
 	"github.com/nats-io/nats.go"
 	"github.com/sirupsen/logrus"
@@ -74,16 +75,31 @@ type nodeProcess struct {
 
 // NodeMain is the body of a node's process; args are those that follow Options.NodeCommand. It serves until the fleet
 // ends and then returns ErrFleetGone, or returns earlier when the server cannot start. A restart executes os.Args
-// again; a shutdown exits with status 0.
+// again; a shutdown exits with status 0. As the helper of a fleet
+// with X509 it answers and exits.
 func NodeMain(args []string) error {
 	flags := flag.NewFlagSet("fleet-node", flag.ContinueOnError)
 	dir := flags.String("dir", "", "the node's directory")
 	socket := flags.String("socket", "", "the fleet's control socket")
+	executable := flags.String("executable", "", "the file that the node runs from, when it has its own")
+	version := flags.String("version", "", "the version of that file")
+	helper := flags.String("helper", "", "answer as a helper, as this file says")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("fleet node: %w", err)
 	}
+	if *helper != "" {
+		if err := answerHelper(*helper, os.Stdin, os.Stdout); err != nil {
+			return err
+		}
+		os.Exit(0)
+	}
 	if *dir == "" || *socket == "" {
 		return errors.New("fleet node: --dir and --socket are required; nodes are started by a fleet, not by hand")
+	}
+	if *executable != "" {
+		// What the updater swaps and a restart executes (go-updater config.go:33, provision/restart_action.go:101).
+		os.Args = []string{*executable, "--dir", *dir, "--socket", *socket}
+		build.Version = *version
 	}
 	n, err := newNodeProcess(*dir, *socket)
 	if err != nil {
@@ -132,7 +148,7 @@ func (n *nodeProcess) run() error {
 	if err := n.effects.append(n.entry(PhaseBoot)); err != nil {
 		return err
 	}
-	if err := n.control.send(message{Type: msgHello, Node: n.spec.Name, PID: os.Getpid(), Boot: n.boot, Mode: n.mode}); err != nil {
+	if err := n.control.send(message{Type: msgHello, Node: n.spec.Name, PID: os.Getpid(), Boot: n.boot, Mode: n.mode, Version: build.Version}); err != nil {
 		return err
 	}
 	// Connecting blocks for as long as the broker is away.

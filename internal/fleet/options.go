@@ -39,12 +39,26 @@ type Options struct {
 	Splay time.Duration
 	// Parallel is how many nodes boot at a time; 0 means DefaultParallel.
 	Parallel int
+	// Streams gives the broker Choria Streams, whose files are in Dir: the election bucket and the stream of lifecycle events.
+	Streams bool
+	// ElectionTTL is how long a leader's key lives; 0 means Choria's minute. Choria's own election takes 4 s and more.
+	ElectionTTL time.Duration
 	// Log gets a line for what the fleet itself does; nil discards.
 	Log io.Writer
 	// BrokerLog gets the broker's log; nil discards.
 	BrokerLog io.Writer
 	// NodeLogLevel is the level of each node's own node.log: debug, info, warn (the default), error or fatal.
 	NodeLogLevel string
+	// Upgradable gives every node an executable of its own, a token that allows release_update, and the fleet a repository
+	// to upgrade from (Publish). Nodes named in Fixed have the executable and a token that does not allow it.
+	Upgradable bool
+	Fixed      []string
+	// Version is what the nodes report before any upgrade; empty means go-choria's own, or DefaultVersion if Upgradable.
+	Version string
+	// X509 makes a fleet of certificates in place of issuer and server tokens: the broker, the provisioner and provisioned
+	// nodes know each other by certificates of the fleet's CA, and requests are of protocol 1. Nodes in provisioning mode
+	// still come in by their provisioning token. It excludes Streams.
+	X509 bool
 	// Hook is called for every request of the provision agent, when it begins and when it ends, while the node waits.
 	// A fault that it returns comes before those of SetFault; the zero Fault leaves the decision to them. It may be
 	// called for several nodes at once, and it may call the fleet's methods.
@@ -66,6 +80,9 @@ func (o Options) complete() (Options, error) {
 	if o.Nodes < 0 || o.Splay < 0 || o.Parallel < 0 {
 		return o, fmt.Errorf("%w: Nodes %d, Splay %s and Parallel %d must not be negative", ErrOptions, o.Nodes, o.Splay, o.Parallel)
 	}
+	if o.ElectionTTL < 0 || o.ElectionTTL > 0 && !o.Streams {
+		return o, fmt.Errorf("%w: ElectionTTL %s must not be negative, and needs Streams", ErrOptions, o.ElectionTTL)
+	}
 	if o.Names == nil {
 		o.Names = func(i int) string { return fmt.Sprintf("node-%03d.example.net", i) }
 	}
@@ -84,8 +101,28 @@ func (o Options) complete() (Options, error) {
 	if o.NodeLogLevel == "" {
 		o.NodeLogLevel = "warn"
 	}
+	if o, err = o.versions(); err != nil {
+		return o, err
+	}
 	o.NodeCommand, err = o.command()
 	return o, err
+}
+
+// versions checks what concerns upgrades and certificates.
+func (o Options) versions() (Options, error) {
+	if o.Upgradable && o.Version == "" {
+		o.Version = DefaultVersion
+	}
+	if o.Version != "" && !versionText.MatchString(o.Version) {
+		return o, fmt.Errorf("%w: Version %q; use letters, digits and . + ~ _ -, 64 at most", ErrOptions, o.Version)
+	}
+	if o.X509 && o.Streams {
+		return o, fmt.Errorf("%w: X509 and Streams together are not built; choose one", ErrOptions)
+	}
+	if len(o.Fixed) > 0 && !o.Upgradable {
+		return o, fmt.Errorf("%w: Fixed names %q, and needs Upgradable", ErrOptions, o.Fixed)
+	}
+	return o, nil
 }
 
 // command resolves the node's executable: a node executes argv[0] again when it restarts, from a directory of its own.
@@ -120,6 +157,11 @@ func (o Options) names() ([]string, error) {
 		}
 		seen[name] = true
 		names = append(names, name)
+	}
+	for _, name := range o.Fixed {
+		if !seen[name] {
+			return nil, fmt.Errorf("%w: Fixed names %q, which is no node of this fleet", ErrOptions, name)
+		}
 	}
 	return names, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 )
 
@@ -68,7 +69,11 @@ func (f *Fleet) spawn(n *node) error {
 		return fmt.Errorf("starting %s: %w", n.name, err)
 	}
 	defer log.Close()
-	argv := append(append([]string{}, f.opts.NodeCommand...), "--dir", n.dir, "--socket", f.socket)
+	command := f.opts.NodeCommand
+	if f.opts.Version != "" {
+		command = []string{filepath.Join(n.dir, executableFile)}
+	}
+	argv := append(slices.Clone(command), "--dir", n.dir, "--socket", f.socket)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = n.dir, log, log, processAttributes()
 	// A node is idle most of its life; many of them must not each claim a whole machine.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/choria-io/go-choria/inter"
+	"github.com/choria-io/go-choria/protocol"
+	v1 "github.com/choria-io/go-choria/protocol/v1"
 	v2 "github.com/choria-io/go-choria/protocol/v2"
 	"github.com/choria-io/go-choria/server/agents"
 )
@@ -122,16 +124,9 @@ func (w *watcher) envelope(c *call, a Alteration, body []byte) ([]byte, error) {
 	if a.Sender != "" {
 		sender = a.Sender
 	}
-	made, err := v2.NewReply(c.req, sender)
+	reply, err := replyTo(c.req, sender, a.RequestID)
 	if err != nil {
 		return nil, fmt.Errorf("making an altered reply: %w", err)
-	}
-	reply, ok := made.(*v2.Reply)
-	if !ok {
-		return nil, fmt.Errorf("making an altered reply: unexpected type %T", made)
-	}
-	if a.RequestID != "" {
-		reply.Request = a.RequestID
 	}
 	reply.SetMessage(body)
 	secure, err := w.fw.NewSecureReply(reply)
@@ -148,6 +143,22 @@ func (w *watcher) envelope(c *call, a Alteration, body []byte) ([]byte, error) {
 		return nil, fmt.Errorf("making an altered reply: %w", err)
 	}
 	return wire, nil
+}
+
+// replyTo is an empty reply of the request's protocol, to another request if that is named.
+func replyTo(req protocol.Request, sender, request string) (protocol.Reply, error) {
+	if req.Version() == protocol.RequestV1 {
+		made, err := v1.NewReply(req, sender)
+		if reply, ok := made.(*v1.Reply); err == nil && ok && request != "" {
+			reply.Envelope.RequestID = request
+		}
+		return made, err
+	}
+	made, err := v2.NewReply(req, sender)
+	if reply, ok := made.(*v2.Reply); err == nil && ok && request != "" {
+		reply.Request = request
+	}
+	return made, err
 }
 
 // answerBody is the RPC reply of an Answer fault.

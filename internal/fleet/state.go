@@ -34,6 +34,8 @@ type NodeState struct {
 	Start time.Time
 	// Boots counts the starts of the process, those by a restart of itself included.
 	Boots int
+	// Version is what the process that runs, or ran last, reports as its server's version.
+	Version string
 	// Alive: the process runs. Joined: its instance is connected and subscribed in Mode. Connected: its connection to
 	// the broker stands at this moment.
 	Alive, Joined, Connected bool
@@ -50,6 +52,8 @@ type NodeState struct {
 type State struct {
 	Broker bool
 	Nodes  map[string]NodeState
+	// Downloads counts by version what was asked of the repository.
+	Downloads map[string]Downloads
 }
 
 // Count tells of how many nodes that is true.
@@ -69,8 +73,8 @@ func (s State) String() string {
 	fmt.Fprintf(&b, "broker up: %t", s.Broker)
 	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
 		n := s.Nodes[name]
-		fmt.Fprintf(&b, "\n%s: mode %q boots %d alive %t joined %t connected %t held %v begins %v ends %v %s",
-			name, n.Mode, n.Boots, n.Alive, n.Joined, n.Connected, n.Held, n.Begins, n.Ends, n.Exit)
+		fmt.Fprintf(&b, "\n%s: mode %q version %s boots %d alive %t joined %t connected %t held %v begins %v ends %v %s",
+			name, n.Mode, n.Version, n.Boots, n.Alive, n.Joined, n.Connected, n.Held, n.Begins, n.Ends, n.Exit)
 	}
 	return b.String()
 }
@@ -89,7 +93,7 @@ func (f *Fleet) State() State {
 }
 
 func (f *Fleet) snapshot() State {
-	s := State{Broker: f.brokerUp, Nodes: make(map[string]NodeState, len(f.nodes))}
+	s := State{Broker: f.brokerUp, Nodes: make(map[string]NodeState, len(f.nodes)), Downloads: f.downloads()}
 	for name, n := range f.nodes {
 		s.Nodes[name] = n.state.clone()
 	}

@@ -45,6 +45,7 @@ type message struct {
 	Status    int    `json:"status"`
 	Text      string `json:"text,omitempty"`
 	Up        bool   `json:"up,omitempty"`
+	Version   string `json:"version,omitempty"`
 	Fault     *Fault `json:"fault,omitempty"`
 }
 

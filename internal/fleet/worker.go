@@ -19,6 +19,10 @@ type WorkerOptions struct {
 	Helper string
 	// Defer and Shutdown list the nodes for which the written helper answers defer or shutdown.
 	Defer, Shutdown []string
+	// OwnKey lets the written helper of a fleet with X509 supply the node's key, in place of signing the node's request.
+	OwnKey bool
+	// Upgrade is the version that the written helper asks of every node; it also turns upgrades on in the worker's YAML.
+	Upgrade string
 	// Configuration is added to the settings that the written helper gives each node.
 	Configuration map[string]string
 	// Values replace or add keys of the worker's YAML; nil removes a key.
@@ -39,7 +43,7 @@ type WorkerFiles struct {
 }
 
 // WriteWorkerFiles writes into dir, which is made, all that a worker needs to provision this fleet with ed25519 keys and
-// server tokens, so that each node restarts into the collective "choria".
+// server tokens, or with certificates in a fleet with X509, so that each node restarts into the collective "choria".
 func (f *Fleet) WriteWorkerFiles(dir string, opts WorkerOptions) (WorkerFiles, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -62,9 +66,14 @@ func (f *Fleet) WriteWorkerFiles(dir string, opts WorkerOptions) (WorkerFiles, e
 	if w.StateDir == "" {
 		w.StateDir = filepath.Join(dir, "state")
 	}
-	values, err := yaml.Marshal(w.values(opts))
+	values, err := yaml.Marshal(f.workerValues(w, opts))
 	if err != nil {
 		return WorkerFiles{}, fmt.Errorf("encoding the worker's configuration: %w", err)
+	}
+	helperSpec := filepath.Join(dir, "helper.json")
+	helper, spec, err := f.helperScripts(opts, helperSpec)
+	if err != nil {
+		return WorkerFiles{}, fmt.Errorf("encoding the worker's helper: %w", err)
 	}
 	for _, file := range []struct {
 		path string
@@ -73,8 +82,12 @@ func (f *Fleet) WriteWorkerFiles(dir string, opts WorkerOptions) (WorkerFiles, e
 	}{
 		{w.Config, values, 0o600},
 		{w.ChoriaConfig, []byte(f.clientConfiguration()), 0o600},
-		{w.Helper, []byte(f.helperScript(opts)), 0o700},
+		{w.Helper, helper, 0o700},
+		{helperSpec, spec, 0o600},
 	} {
+		if file.text == nil {
+			continue
+		}
 		if err = os.WriteFile(file.path, file.text, file.mode); err != nil {
 			return WorkerFiles{}, fmt.Errorf("writing the worker's files: %w", err)
 		}
@@ -82,11 +95,11 @@ func (f *Fleet) WriteWorkerFiles(dir string, opts WorkerOptions) (WorkerFiles, e
 	return w, nil
 }
 
-// values are the worker's settings: the existing provisioner's keys, then ours.
-func (w WorkerFiles) values(opts WorkerOptions) map[string]any {
+// workerValues are the worker's settings: the existing provisioner's keys, then ours.
+func (f *Fleet) workerValues(w WorkerFiles, opts WorkerOptions) map[string]any {
 	helper := opts.Helper
 	if helper == "" {
-		helper = "'" + strings.ReplaceAll(w.Helper, "'", `'\''`) + "'"
+		helper = shellWord(w.Helper)
 	}
 	values := map[string]any{
 		"workers":                      4,
@@ -94,10 +107,8 @@ func (w WorkerFiles) values(opts WorkerOptions) map[string]any {
 		"loglevel":                     "info",
 		"helper":                       helper,
 		"token":                        w.Token,
-		"features":                     map[string]any{"jwt": true, "ed25519": true},
+		"features":                     f.workerFeatures(opts),
 		"jwt_verify_cert":              w.IssuerPublic,
-		"jwt_signing_key":              w.SignerSeed,
-		"jwt_signing_token":            w.SignerToken,
 		"broker_provisioning_password": w.Password,
 		"lifecycle_component":          "provision_mode_server",
 		"state_dir":                    w.StateDir,
@@ -105,21 +116,46 @@ func (w WorkerFiles) values(opts WorkerOptions) map[string]any {
 		"clock_skew":                   "10s",
 		"stop_timeout":                 "90s",
 	}
+	if !f.opts.X509 {
+		values["jwt_signing_key"], values["jwt_signing_token"] = w.SignerSeed, w.SignerToken
+	}
+	if opts.Upgrade != "" {
+		values["upgrades_repository"] = f.Repository()
+	}
 	maps.Copy(values, opts.Values)
 	maps.DeleteFunc(values, func(_ string, v any) bool { return v == nil })
 	return values
 }
 
+// workerFeatures are what the fleet's nodes need of the worker.
+func (f *Fleet) workerFeatures(opts WorkerOptions) map[string]any {
+	features := map[string]any{"jwt": true}
+	if f.opts.X509 {
+		features["pki"] = true
+	} else {
+		features["ed25519"] = true
+	}
+	if opts.Upgrade != "" {
+		features["upgrades"] = true
+	}
+	return features
+}
+
 func (f *Fleet) clientConfiguration() string {
-	return strings.Join([]string{
-		"identity=provisioner",
-		"loglevel=warn",
-		"plugin.choria.use_srv=false",
-		"plugin.choria.middleware_hosts=" + f.BrokerURL(),
+	security := []string{
 		"plugin.security.provider=choria",
 		"plugin.security.choria.token_file=" + f.keys.signerJWT,
 		"plugin.security.choria.seed_file=" + f.keys.signerSeed,
-	}, "\n") + "\n"
+	}
+	if f.opts.X509 {
+		security = f.keys.fileSecurity("provisioner")
+	}
+	return strings.Join(append([]string{
+		"identity=" + provisionerName,
+		"loglevel=warn",
+		"plugin.choria.use_srv=false",
+		"plugin.choria.middleware_hosts=" + f.BrokerURL(),
+	}, security...), "\n") + "\n"
 }
 
 // helperScript answers for every node in plain POSIX sh. It takes identity and directory from its input with sed: inside
@@ -151,7 +187,11 @@ cat <<ANSWER
 "configuration":{
 `)
 	b.WriteString(f.nodeConfiguration(opts.Configuration))
-	b.WriteString("}}\nANSWER\n")
+	b.WriteString("}")
+	if opts.Upgrade != "" {
+		b.WriteString(",\n" + shellText(`"upgrade":`+quote(opts.Upgrade)))
+	}
+	b.WriteString("}\nANSWER\n")
 	return b.String()
 }
 

@@ -12,8 +12,8 @@ func TestWorkerFiles(t *testing.T) {
 	f := startFleet(t, testOptions(t, 0))
 	files, err := f.WriteWorkerFiles(t.TempDir(), WorkerOptions{
 		Defer: []string{"d.example.net"}, Shutdown: []string{"s.example.net", "s2.example.net"},
-		Configuration: map[string]string{"classesfile": "/$identity/`date`/\\x", "loglevel": "info"},
-		Values:        map[string]any{"workers": 7, "stop_timeout": nil, "site": "test"},
+		Upgrade: `1.2"$x`, Configuration: map[string]string{"classesfile": "/$identity/`date`/\\x", "loglevel": "info"},
+		Values: map[string]any{"workers": 7, "stop_timeout": nil, "site": "test"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,11 @@ func TestWorkerFiles(t *testing.T) {
 	if a := helperAnswer(t, c, input("s2.example.net")); a["shutdown"] != true {
 		t.Errorf("shutdown: %v", a)
 	}
-	settings, ok := helperAnswer(t, c, input("n.example.net"))["configuration"].(map[string]any)
+	answer := helperAnswer(t, c, input("n.example.net"))
+	if answer["upgrade"] != `1.2"$x` {
+		t.Errorf("upgrade %q", answer["upgrade"])
+	}
+	settings, ok := answer["configuration"].(map[string]any)
 	if !ok {
 		t.Fatal("no configuration")
 	}
