@@ -34,7 +34,9 @@ var layers = map[string][]string{
 	"internal/wiring": {
 		"receipt", "journal", "sequence", "internal/choria", "internal/config", "internal/credentials", "internal/helper",
 	},
-	"crashtests": {"internal/fleet"},
+	"crashtests":       {"internal/fleet"},
+	"crashtests/model": {"receipt"},
+	"packaging":        {},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
 		"internal/agent", "internal/control", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/wiring",

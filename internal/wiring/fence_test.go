@@ -3,6 +3,7 @@ package wiring_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ type verdict struct{ err error }
 
 func (v verdict) Check(receipt.Receipt) error { return v.err }
 
-// TestRefusalsOfTheFenceAreTold: each once, and nothing else is.
+// TestRefusalsOfTheFenceAreTold: each once, and nothing else is; not those that say nothing is wrong.
 func TestRefusalsOfTheFenceAreTold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -49,6 +50,8 @@ func TestRefusalsOfTheFenceAreTold(t *testing.T) {
 	}{
 		{"refused", receipt.ErrFenced},
 		{"allowed", nil},
+		{"expired", fmt.Errorf("%w: %w", receipt.ErrFenced, receipt.ErrExpired)},
+		{"standby", fmt.Errorf("%w: %w", receipt.ErrFenced, receipt.ErrStandby)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var told []error
@@ -65,7 +68,11 @@ func TestRefusalsOfTheFenceAreTold(t *testing.T) {
 				<-call.Done() // nobody is there
 				return
 			}
-			if !errors.Is(err, sequence.ErrNotSent) || !errors.Is(err, receipt.ErrFenced) || len(told) != 1 || !errors.Is(told[0], receipt.ErrFenced) {
+			alarms := 1
+			if errors.Is(tc.says, receipt.ErrExpired) || errors.Is(tc.says, receipt.ErrStandby) {
+				alarms = 0
+			}
+			if !errors.Is(err, sequence.ErrNotSent) || !errors.Is(err, receipt.ErrFenced) || len(told) != alarms {
 				t.Errorf("Publish gave %v, told %v", err, told)
 			}
 		})

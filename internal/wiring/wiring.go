@@ -36,7 +36,8 @@ type watchedGuard struct {
 
 func (g watchedGuard) Check(r receipt.Receipt) error {
 	err := g.Guard.Check(r)
-	if err != nil {
+	// A request that grew old, and a worker that was paused or does not lead, are nothing to be alarmed about.
+	if err != nil && !errors.Is(err, receipt.ErrExpired) && !errors.Is(err, receipt.ErrStandby) {
 		g.refused(err)
 	}
 	return err
