@@ -237,7 +237,7 @@ func (p *pass) fact(ask func(context.Context) error) error {
 		defer func() { panicked = recover() }()
 		err = ask(p.facts)
 	}()
-	p.lane.Park(context.WithoutCancel(p.facts), done, false)
+	p.lane.Park(context.WithoutCancel(p.facts), done)
 	p.lane.Retake()
 	if panicked != nil {
 		panic(panicked) // here, where the worker's guard stands

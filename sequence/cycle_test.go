@@ -188,6 +188,8 @@ func (c call) Done() <-chan struct{} {
 
 func (c call) Outcome() sequence.Outcome { return c.out }
 
+func (c call) GiveUp() {}
+
 func (b *bench) Ask(_ context.Context, _ receipt.Job, in helper.Input) (*helper.Reply, error) {
 	b.called("helper")
 	b.asked = in
@@ -219,10 +221,20 @@ func (b *bench) SealKey(key, ecdh string) (sealed, public string, err error) {
 
 func (b *bench) ServerJWT(receipt.NodeID, string, *helper.Reply) (string, error) { return "jwt", nil }
 
-func (b *bench) Park(ctx context.Context, done <-chan struct{}, _ bool) {
+func (b *bench) Park(ctx context.Context, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-ctx.Done():
+	}
+}
+
+func (b *bench) Await(ctx context.Context, done <-chan struct{}, _ receipt.Receipt) error {
+	b.Park(ctx, done)
+	select {
+	case <-done:
+		return nil
+	default:
+		return errors.New("the worker stopped before a reply came")
 	}
 }
 

@@ -114,11 +114,9 @@ func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) e
 		}
 		return settleErr
 	}
-	p.lane.Park(p.effects, call.Done(), true)
-	select {
-	case <-call.Done():
-	default:
-		return p.settle(pending, receipt.Lost, "the worker stopped before a reply came", nil)
+	if early := p.lane.Await(p.effects, call.Done(), r); early != nil {
+		call.GiveUp()
+		return p.settle(pending, receipt.Lost, early.Error(), nil)
 	}
 	event, why, key := p.read(r.Action, call.Outcome(), nonce)
 	return p.settle(pending, event, why, key)

@@ -72,6 +72,8 @@ type Call interface {
 	Done() <-chan struct{}
 	// Outcome may be called once Done is closed.
 	Outcome() Outcome
+	// GiveUp ends the waiting for a reply: Done is closed soon, and the node may be asked for facts.
+	GiveUp()
 }
 
 // Outcome is what came of a published request. Without a reply Event says NeverSent or Lost; with one the reply is to be
@@ -106,9 +108,11 @@ type Credentials interface {
 
 // Lane is the worker's permission to be busy.
 type Lane interface {
-	// Park waits until done is closed or ctx ends. A wait that lasts gives the lane to other jobs. An effect that is waited
-	// for so long counts as a doubt: too many of them stop new claims.
-	Park(ctx context.Context, done <-chan struct{}, effect bool)
+	// Park waits until done is closed or ctx ends. A wait that lasts gives the lane to other jobs.
+	Park(ctx context.Context, done <-chan struct{})
+	// Await is Park for an effect in flight. One that is waited for unusually long counts as a doubt: too many of them stop new
+	// claims. The error says why the wait ended before done was closed: ctx ended, or there will be no reply to wait for.
+	Await(ctx context.Context, done <-chan struct{}, r receipt.Receipt) error
 	// Retake takes a lane again if Park gave it away, and waits for one.
 	Retake()
 	// Gate returns nil while effects may be begun, else why not: the worker is stopping, the broker is away, or the fleet is

@@ -64,6 +64,8 @@ func (nobody) Done() <-chan struct{} {
 	return done
 }
 
+func (nobody) GiveUp() {}
+
 func (nobody) Outcome() sequence.Outcome {
 	return sequence.Outcome{Event: receipt.Lost, Why: "nobody waits any more"}
 }

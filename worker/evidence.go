@@ -245,11 +245,28 @@ func (w *Worker) OnEvent(h Happening) {
 		if r, ok := w.openReceipt(h.Node); ok && h.At.After(r.RequestTime) {
 			w.j.NoteSoon(r.ID, receipt.Evidence{Kind: receipt.SawEvent, Source: "lifecycle event", At: h.At, Event: &h.Seen})
 			w.lookSoon(h.Node)
+			w.hint(r, h.Seen)
 		}
 	}
 	if h.Seen.Type == "startup" && h.Seen.Component == w.o.Component {
 		w.Sight(h.Node, "event", h.At)
 	}
+}
+
+// hint ends the wait for the reply of an upgrade whose event came: an action that took longer than its agent's timeout ends without one
+// (go-choria v0.30.2 server/agents/agents.go:386).
+func (w *Worker) hint(r receipt.Receipt, seen receipt.EventSeen) {
+	if r.Action != receipt.ReleaseUpdate || seen.Type != "upgraded" || !receipt.SameVersion(seen.Version, r.Target) {
+		return
+	}
+	time.AfterFunc(replyGrace, func() {
+		w.mu.Lock()
+		enough := w.hints[r.ID]
+		w.mu.Unlock()
+		if enough != nil {
+			enough()
+		}
+	})
 }
 
 func (w *Worker) openReceipt(node receipt.NodeID) (receipt.Receipt, bool) {

@@ -17,10 +17,12 @@ import (
 // fakeNet is a network of nodes that answer everything at once, unless a field says otherwise. Set the fields before the worker
 // runs.
 type fakeNet struct {
-	nodes   []receipt.NodeID
-	jwt     func(receipt.NodeID) (string, error)
-	conns   func(receipt.NodeID) (receipt.ConnectionsSeen, error)
-	publish func(*journal.Pending) (sequence.Outcome, error)
+	nodes []receipt.NodeID
+	jwt   func(receipt.NodeID) (string, error)
+	// inventory, if set, is what every node answers.
+	inventory string
+	conns     func(receipt.NodeID) (receipt.ConnectionsSeen, error)
+	publish   func(*journal.Pending) (sequence.Outcome, error)
 	// pending, if set, keeps calls open until it is closed.
 	pending chan struct{}
 
@@ -77,6 +79,9 @@ func (f *fakeNet) JWT(_ context.Context, n receipt.NodeID) (sequence.Introductio
 }
 
 func (f *fakeNet) Inventory(context.Context, receipt.NodeID) (json.RawMessage, error) {
+	if f.inventory != "" {
+		return json.RawMessage(f.inventory), nil
+	}
 	return json.RawMessage(`{}`), nil
 }
 
@@ -155,6 +160,7 @@ func (c fakeCall) Done() <-chan struct{} {
 	return closed
 }
 func (c fakeCall) Outcome() sequence.Outcome { return c.out }
+func (c fakeCall) GiveUp()                   {}
 
 // fakeAdvisor advises a configuration, unless it is a function that does something else.
 type fakeAdvisor func() (*helper.Reply, error)

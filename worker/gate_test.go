@@ -113,7 +113,7 @@ func TestParkGivesTheLaneAway(t *testing.T) {
 		done := make(chan struct{})
 		returned, retaken := make(chan struct{}), make(chan struct{})
 		go func() {
-			l.Park(context.Background(), done, true)
+			_ = l.Await(context.Background(), done, receipt.Receipt{ID: "R", Action: receipt.Configure})
 			close(returned)
 			l.Retake()
 			close(retaken)
@@ -157,7 +157,7 @@ func TestParkEndsWithItsContext(t *testing.T) {
 			w.slots <- struct{}{}
 			ctx, cancel := context.WithTimeout(context.Background(), before)
 			l := &lane{w: w}
-			l.Park(ctx, make(chan struct{}), false)
+			l.Park(ctx, make(chan struct{}))
 			cancel()
 			l.giveAway()
 			l.giveAway() // it has none any more

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"provctl/journal"
@@ -172,8 +173,11 @@ func (w *Worker) follow(job receipt.Job) error {
 		w.watchFor(r)
 	case receipt.Ended:
 		w.log.Info("job ended", "node", job.Node, "job", job.ID, "result", job.Result, "why", job.Why)
-		if job.Result == receipt.Superseded || job.Result == receipt.Upgraded {
+		switch job.Result {
+		case receipt.Superseded:
 			w.Sight(job.Node, "event", now)
+		case receipt.Upgraded: // its startup event comes first, unless it is lost
+			time.AfterFunc(restartTime, func() { w.Sight(job.Node, "event", w.o.Now()) })
 		}
 	}
 	return nil
@@ -187,11 +191,39 @@ type lane struct {
 }
 
 // Park implements sequence.Lane.
-func (l *lane) Park(ctx context.Context, done <-chan struct{}, effect bool) {
+func (l *lane) Park(ctx context.Context, done <-chan struct{}) { l.wait(ctx, done, nil, false) }
+
+// Await implements sequence.Lane. An upgrade takes as long as its download: that is no doubt.
+func (l *lane) Await(ctx context.Context, done <-chan struct{}, r receipt.Receipt) error {
+	hint := make(chan struct{})
+	l.w.mu.Lock()
+	l.w.hints[r.ID] = sync.OnceFunc(func() { close(hint) })
+	l.w.mu.Unlock()
+	defer func() {
+		l.w.mu.Lock()
+		delete(l.w.hints, r.ID)
+		l.w.mu.Unlock()
+	}()
+	l.wait(ctx, done, hint, r.Action != receipt.ReleaseUpdate)
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	if ctx.Err() != nil {
+		return errors.New("the worker stopped before a reply came")
+	}
+	return errors.New("an event says that it is done, and no reply came with it")
+}
+
+// wait returns when done or hint is closed or ctx ends.
+func (l *lane) wait(ctx context.Context, done, hint <-chan struct{}, doubt bool) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-done:
+		return
+	case <-hint:
 		return
 	case <-ctx.Done():
 		return
@@ -200,13 +232,14 @@ func (l *lane) Park(ctx context.Context, done <-chan struct{}, effect bool) {
 	l.giveAway()
 	l.w.parked.Add(1)
 	defer l.w.parked.Add(-1)
-	if effect {
+	if doubt {
 		l.w.overdue.Add(1)
 		defer l.w.overdue.Add(-1)
 	}
 	wake(l.w.wakeLanes)
 	select {
 	case <-done:
+	case <-hint:
 	case <-ctx.Done():
 	}
 }

@@ -187,3 +187,35 @@ func TestKnownNodesCostNoCommit(t *testing.T) {
 		t.Errorf("the waiting node was seen last at %s", e.seen)
 	}
 }
+
+// TestUpgradeWithoutReply: a long download ends without a reply. The event ends the wait long before the horizon, proves the upgrade,
+// and the node is new work; nothing is sent a second time, and while it lasted it was no doubt.
+func TestUpgradeWithoutReply(t *testing.T) {
+	r, net := newRig(t), newFakeNet("n")
+	net.pending = make(chan struct{}) // never closed: no reply
+	net.inventory = `{"version":"1.2.2","upgradable":true}`
+	w, _ := r.life(func(o *Options) {
+		o.Flow = sequence.Flow{Upgrades: true, Repository: "https://repo.example.net"}
+		o.Advisor = fakeAdvisor(func() (*helper.Reply, error) {
+			return helper.Decode([]byte(`{"configuration":{"plugin.choria.server.provision":"false"},"upgrade":"1.2.3"}`))
+		})
+	})
+	r.begun(w, net)
+	if err := net.await(r.ctx, func() bool { return len(net.effects("n")) == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	r.until(func() bool { return w.parked.Load() == 1 })
+	if n := w.overdue.Load(); n != 0 {
+		t.Errorf("a download counts as %d doubts", n)
+	}
+	for _, version := range []string{"1.2.2", "1.2.3"} {
+		w.OnEvent(Happening{Node: "n", Seen: receipt.EventSeen{Type: "upgraded", Component: "server", Version: version}, At: time.Now()})
+	}
+	r.until(func() bool {
+		s, err := r.j.Snapshot()
+		return err == nil && s.ByResult[receipt.Upgraded] == 1 && s.Tally.Evidence == 1
+	})
+	if got := net.effects("n"); !slices.Equal(got, []receipt.Action{receipt.ReleaseUpdate}) {
+		t.Errorf("sent %v", got)
+	}
+}

@@ -106,6 +106,8 @@ const (
 	looksAtOnce   = 8                // looks at blocked nodes at a time
 	factTimeout   = 10 * time.Second // of one look
 	pruneEvery    = time.Hour
+	restartTime   = 5 * time.Second // an upgraded server restarts 2 s after its reply
+	replyGrace    = 2 * time.Second // between the event of an upgrade and its reply, if there is to be one
 )
 
 // Worker runs. Its zero value is of no use; see New.
@@ -138,6 +140,7 @@ type Worker struct {
 	watches  map[receipt.ReceiptID]*watch        // unknown receipts
 	requests map[receipt.RequestID]sent          // whose replies may still come
 	outLooks map[receipt.NodeID]bool             // nodes kept out that are being looked at
+	hints    map[receipt.ReceiptID]func()        // effects in flight: ends the wait for a reply that will not come
 
 	wakeLanes, wakeIntake, wakeWatch, wakeDiscover chan struct{}
 }
@@ -159,6 +162,7 @@ func New(o Options) *Worker {
 		slots: make(chan struct{}, o.Lanes), fatal: make(chan error, 1),
 		queue: newQueue(), seen: map[receipt.NodeID]journal.Sighting{}, busy: map[receipt.NodeID]receipt.JobID{},
 		watches: map[receipt.ReceiptID]*watch{}, requests: map[receipt.RequestID]sent{}, outLooks: map[receipt.NodeID]bool{},
+		hints:     map[receipt.ReceiptID]func(){},
 		wakeLanes: make(chan struct{}, 1), wakeIntake: make(chan struct{}, 1), wakeWatch: make(chan struct{}, 1),
 		wakeDiscover: make(chan struct{}, 1),
 	}

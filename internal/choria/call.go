@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,10 +46,16 @@ type Call struct {
 	unlock   func()
 	done     chan struct{}
 	outcome  Outcome
+
+	enough chan struct{} // closed: nobody waits any more
+	giveUp func()
 }
 
 // Done is closed when the outcome is known: at the reply, or at the horizon at the latest.
 func (c *Call) Done() <-chan struct{} { return c.done }
+
+// GiveUp ends the waiting: without an answer so far the outcome is Lost, and the node is free for facts. A reply that still comes is news.
+func (c *Call) GiveUp() { c.giveUp() }
 
 // Outcome gives what became of the effect. It is valid only after Done.
 func (c *Call) Outcome() Outcome {
@@ -78,7 +85,8 @@ func (e *Engine) Publish(ctx context.Context, p Pending, g Guard, pr *Prepared) 
 	if err != nil {
 		return nil, notSent(pr, "the context ended while another request to the node was under way", err)
 	}
-	c := &Call{prepared: pr, receipt: r.ID, unlock: unlock, done: make(chan struct{})}
+	c := &Call{prepared: pr, receipt: r.ID, unlock: unlock, done: make(chan struct{}), enough: make(chan struct{})}
+	c.giveUp = sync.OnceFunc(func() { close(c.enough) })
 	if err := e.send(ctx, c, p, g, r); err != nil {
 		unlock()
 		e.opt.Meter.Failed(rpcName(pr.Action))
@@ -165,6 +173,13 @@ func (e *Engine) await(c *Call) {
 			// whatever arrived by now counts, even if this process was suspended in between
 			e.roundTrip(context.Background())
 			e.finish(c, e.lastLook(c))
+			return
+		case <-c.enough:
+			o := e.lastLook(c)
+			if o.Event == receipt.Lost && !o.answered {
+				o.Why = "no reply was waited for any longer"
+			}
+			e.finish(c, o)
 			return
 		case <-e.closing:
 			e.finish(c, Outcome{Event: receipt.Lost, Why: "the worker stopped before a reply came"})
