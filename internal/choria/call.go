@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"provctl/internal/crashpoint"
 	"provctl/receipt"
 )
 
@@ -121,12 +122,14 @@ func (e *Engine) send(ctx context.Context, c *Call, p Pending, g Guard, r receip
 	if err := ctx.Err(); err != nil {
 		return notSent(pr, "the context ended", err)
 	}
+	crashpoint.Here(crashpoint.FencePassed)
 	if err := p.MarkPublished(); err != nil {
 		if errors.Is(err, receipt.ErrRepeat) {
 			return fmt.Errorf("publish %s on %s (receipt %s): %w", pr.Action, pr.Node, r.ID, err)
 		}
 		return notSent(pr, "the receipt could not be marked as published", err)
 	}
+	crashpoint.Here(crashpoint.MarkedPublished)
 	c.waiter, c.begun = e.expect(pr.Request), e.opt.Now()
 	if err := publish(nc, pr.message); nothingLeft(err) {
 		e.retire(pr.Request, nil)
@@ -135,9 +138,11 @@ func (e *Engine) send(ctx context.Context, c *Call, p Pending, g Guard, r receip
 		e.log.Warn("the broker connection failed while an effect was published", "node", pr.Node, "receipt", r.ID, "request", pr.Request, "error", clean(err.Error()))
 		return nil // it may have left
 	}
+	crashpoint.Here(crashpoint.Published)
 	flush, cancel := context.WithTimeout(ctx, e.opt.FlushTimeout)
 	defer cancel()
 	c.acked = nc.FlushWithContext(flush) == nil
+	crashpoint.Here(crashpoint.Flushed)
 	return nil
 }
 
