@@ -62,6 +62,9 @@ type options struct {
 	worker fleet.WorkerOptions
 	hook   func(*site, fleet.Call) fleet.Fault
 	splay  bool // go-choria's own restart and shutdown delays
+	fleet  func(*fleet.Options)
+	// releases are published before anything starts; they make the nodes upgradable.
+	releases []fleet.Release
 }
 
 // short are the times of a test worker: what they mean is the same as with the long ones. evidence is looked for often.
@@ -85,12 +88,17 @@ func newSite(t testing.TB, o options) *site {
 	if o.hook != nil {
 		fo.Hook = func(c fleet.Call) fleet.Fault { return o.hook(s, c) }
 	}
+	fo.Upgradable = len(o.releases) > 0
+	if o.fleet != nil {
+		o.fleet(&fo)
+	}
 	f, err := fleet.Start(ctx, fo)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.fleet = f
 	t.Cleanup(f.Close)
+	s.publish(o.releases...)
 	if s.files, err = f.WriteWorkerFiles(filepath.Join(dir, "worker"), o.worker); err != nil {
 		t.Fatal(err)
 	}
