@@ -29,7 +29,7 @@ func stateOf(w *worker.Worker, j *journal.Journal) metrics.Source {
 		live := w.Live()
 		return metrics.State{
 			Epoch: live.Epoch, Busy: live.Busy, Queued: live.Queue, Parked: live.Parked, Requeues: j.Tally().Requeues, Open: open,
-			Paused: w.Permit() != nil, Leading: live.Standby == "",
+			Paused: w.Permit() != nil, Leading: live.Standby == "", Connected: live.Connected,
 		}, nil
 	}
 }

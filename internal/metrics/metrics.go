@@ -29,7 +29,7 @@ type Metrics struct {
 	rpcTime                                      *prometheus.SummaryVec
 	rpcErrors                                    *prometheus.CounterVec
 
-	settled                      *prometheus.CounterVec
+	settled, ended               *prometheus.CounterVec
 	refusals                     prometheus.Counter
 	commitSeconds, commitChanges prometheus.Histogram
 }
@@ -87,6 +87,10 @@ func (m *Metrics) registerOurs() {
 		for _, s := range statuses {
 			m.settled.WithLabelValues(how, s.String())
 		}
+	}
+	m.ended = m.counters(ours+"jobs_ended_total", "Jobs that ended, by their result.", "result")
+	for _, r := range receipt.Results() {
+		m.ended.WithLabelValues(r.String())
 	}
 	m.refusals = m.counter(ours+"fence_refusals_total", "Effects that the fence stopped before they were sent.")
 	m.commitSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -162,6 +166,7 @@ func (m *Metrics) Committed(c journal.CommitStats) {
 		m.settled.WithLabelValues(how(s.By), s.Status.String()).Inc()
 	}
 	for _, r := range c.Ended {
+		m.ended.WithLabelValues(r.String()).Inc()
 		switch r {
 		case receipt.Provisioned:
 			m.provisioned.Inc()

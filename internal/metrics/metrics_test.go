@@ -152,7 +152,7 @@ func value(t *testing.T, m *Metrics, name string, labels ...string) float64 {
 func TestValues(t *testing.T) {
 	now := time.Now()
 	m := used("s", State{
-		Epoch: 7, Busy: 2, Queued: 3, Parked: 1, Paused: true, Leading: true, Requeues: 9,
+		Epoch: 7, Busy: 2, Queued: 3, Parked: 1, Paused: true, Leading: true, Connected: true, Requeues: 9,
 		Open: []receipt.Receipt{
 			{Status: receipt.Pending, RequestTime: now.Add(-time.Hour)},
 			{Status: receipt.Unknown, RequestTime: now.Add(-time.Minute)},
@@ -167,7 +167,7 @@ func TestValues(t *testing.T) {
 		theirs + "busy_workers": 2, theirs + "work_queue_entries": 3, theirs + "waiting_nodes": 8, theirs + "paused": 1,
 		theirs + "helper_time": 4, theirs + "helper_errors": 1, theirs + "helper_shutdown_requests": 1,
 		ours + "receipts_open": 3, ours + "receipts_unknown": 2, ours + "requeues_total": 9, ours + "fence_refusals_total": 1,
-		ours + "commit_seconds": 0.004, ours + "commit_changes": 3, ours + "epoch": 7, ours + "leading": 1,
+		ours + "commit_seconds": 0.004, ours + "commit_changes": 3, ours + "epoch": 7, ours + "leading": 1, ours + "connected": 1,
 	} {
 		if got := value(t, m, name); got != want {
 			t.Errorf("%s is %g, want %g", name, got, want)

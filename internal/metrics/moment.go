@@ -11,14 +11,15 @@ import (
 
 // State is what is true at the moment of a scrape.
 type State struct {
-	Epoch    receipt.Epoch
-	Busy     int   // lanes at work
-	Queued   int   // jobs that wait for a lane
-	Parked   int   // passes that wait for a slow node without a lane
-	Paused   bool  // nothing is begun: an operator paused the worker, or it does not lead
-	Leading  bool  // it leads, or there is no election
-	Requeues int64 // times a job went back to the queue, over the journal's life
-	Open     []receipt.Receipt
+	Epoch     receipt.Epoch
+	Busy      int   // lanes at work
+	Queued    int   // jobs that wait for a lane
+	Parked    int   // passes that wait for a slow node without a lane
+	Paused    bool  // nothing is begun: an operator paused the worker, or it does not lead
+	Connected bool  // to the broker
+	Leading   bool  // it leads, or there is no election
+	Requeues  int64 // times a job went back to the queue, over the journal's life
+	Open      []receipt.Receipt
 }
 
 // Source tells the state now. It must return soon and may be called by several goroutines at a time.
@@ -57,6 +58,7 @@ func (m *Metrics) moment() moment {
 	gauge(theirs+"paused", "1 while the worker begins nothing because it is paused or does not lead, else 0.", func(s State) float64 {
 		return oneIf(s.Paused)
 	})
+	gauge(ours+"connected", "1 while the broker is connected, else 0.", func(s State) float64 { return oneIf(s.Connected) })
 	gauge(ours+"leading", "1 while this worker leads, or if there is no election, else 0.", func(s State) float64 { return oneIf(s.Leading) })
 	gauge(ours+"receipts_open", "Receipts without an outcome: in flight or unknown.", func(s State) float64 { return float64(len(s.Open)) })
 	gauge(ours+"receipts_unknown", "Receipts whose outcome is unknown; each blocks its node.", func(s State) float64 { return float64(unknown(s)) })
