@@ -15,6 +15,7 @@ import (
 var layers = map[string][]string{
 	"receipt":              {},
 	"internal/agent":       {},
+	"internal/crashpoint":  {},
 	"internal/config":      {},
 	"internal/credentials": {},
 	"internal/helper":      {},
@@ -22,15 +23,15 @@ var layers = map[string][]string{
 	"internal/metrics":     {"receipt", "journal"},
 	"internal/fleet":       {},
 	"fence":                {"receipt", "internal/localfs"},
-	"journal":              {"receipt", "internal/localfs"},
+	"journal":              {"receipt", "internal/localfs", "internal/crashpoint"},
 	"journal/journaltest":  {"receipt", "journal"},
 	"internal/choria":      {"receipt", "internal/agent"},
 	"internal/control":     {"receipt", "journal"},
-	"sequence":             {"receipt", "journal", "internal/agent", "internal/helper"},
+	"sequence":             {"receipt", "journal", "internal/agent", "internal/helper", "internal/crashpoint"},
 	"inspect":              {"receipt", "journal", "internal/control"},
 	"inspect/inspecttest":  {"receipt", "journal", "inspect", "internal/control"},
-	"reconcile":            {"receipt", "journal", "fence", "internal/control", "inspect"},
-	"worker":               {"receipt", "journal", "sequence", "internal/control"},
+	"reconcile":            {"receipt", "journal", "fence", "internal/control", "internal/crashpoint", "inspect"},
+	"worker":               {"receipt", "journal", "sequence", "internal/control", "internal/crashpoint"},
 	"internal/wiring": {
 		"receipt", "journal", "sequence", "internal/choria", "internal/config", "internal/credentials", "internal/helper",
 	},
@@ -39,7 +40,7 @@ var layers = map[string][]string{
 	"packaging":        {},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
-		"internal/agent", "internal/control", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/wiring",
+		"internal/agent", "internal/control", "internal/crashpoint", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/wiring",
 	},
 }
 

@@ -47,6 +47,14 @@ func propose(r receipt.Receipt, now time.Time) *Proposal {
 	return out
 }
 
+// caution says what has to come before a verdict.
+func caution(r receipt.Receipt) []string {
+	if !r.MayStillRun() {
+		return nil
+	}
+	return []string{"The node answers, and has not shown since the horizon that it has done all that it accepted: the request may still wait in it. The worker asks it every 15 s; until it has answered, not-applied is refused, and what its disk shows is not final."}
+}
+
 // look says what an operator can look at by hand. What a node does with each request is in docs/design.md.
 func look(r receipt.Receipt) []string {
 	sent := r.RequestTime.UTC().Format(time.RFC3339)

@@ -257,7 +257,7 @@ func TestProposals(t *testing.T) {
 		{"late reply: refused", receipt.Configure, time.Hour, []receipt.Evidence{reply(receipt.ReplyRefused)}, receipt.VerdictNotApplied},
 		{"late reply: failed", receipt.Configure, time.Hour, []receipt.Evidence{reply(receipt.ReplyFailed)}, receipt.VerdictNotApplied},
 		{"late reply: upgrade failed", receipt.ReleaseUpdate, time.Hour, []receipt.Evidence{reply(receipt.ReplyFailed)}, receipt.VerdictAbandon},
-		{"new process after restart", receipt.Restart, time.Second, []receipt.Evidence{elsewhere}, receipt.VerdictApplied},
+		{"new process after restart", receipt.Restart, time.Hour, []receipt.Evidence{elsewhere}, receipt.VerdictApplied},
 		{"new process after configure", receipt.Configure, time.Hour, []receipt.Evidence{elsewhere}, receipt.VerdictAbandon},
 		{"the same before the horizon", receipt.Configure, time.Second, []receipt.Evidence{elsewhere}, 0},
 		{"key generation expired", receipt.Gen25519, time.Hour, nil, receipt.VerdictNotApplied},

@@ -9,6 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"provctl/internal/crashpoint"
 	"provctl/receipt"
 )
 
@@ -150,6 +151,7 @@ func (j *Journal) committer() {
 			}
 		}
 		j.commit(batch)
+		crashpoint.Here(crashpoint.Acknowledged)
 		for _, o := range batch {
 			if o.err != nil && o.lost != nil {
 				o.lost(o.err)
@@ -212,6 +214,7 @@ func (j *Journal) transact(batch []*op) (now meta, done CommitStats, err error) 
 		return meta{}, CommitStats{}, nil
 	}
 	if err == nil {
+		crashpoint.Here(crashpoint.Committed)
 		err = errors.Join(j.injected("marker"), j.marker.write(now.Epoch, now.Seq))
 	}
 	if err != nil {

@@ -25,6 +25,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrInFlight is returned when a verdict is given on a receipt whose effect the worker is still waiting for.
 	ErrInFlight = errors.New("the effect is still in flight")
+	// ErrMayStillRun is returned when a verdict says not-applied of an effect that may still be waiting in its node.
+	ErrMayStillRun = errors.New("the node may still have it to do")
 	// ErrBlocked is returned when a node's open receipt forbids what was asked.
 	ErrBlocked = errors.New("node blocked by an open receipt")
 )

@@ -249,6 +249,7 @@ func (m *machine) see(t *rapid.T) {
 	}
 	seen := rapid.SampledFrom([]receipt.Evidence{
 		m.b.SawReply(receipt.ReplyApplied, "late"), m.b.SawReply(receipt.ReplyRefused, "late"), m.b.SawLife(journaltest.Life(3), 9, 0), m.b.SawLife(e.life, 9, 0),
+		m.b.SawIdle(e.life),
 	}).Draw(t, "evidence")
 	_, err := m.b.Store.Note(m.b.Ctx(), e.id, []receipt.Evidence{seen}, nil)
 	m.may(err)
@@ -269,7 +270,8 @@ func (m *machine) decide(t *rapid.T) {
 	r, err := m.b.Store.Receipt(e.id)
 	m.may(err)
 	got, err := m.b.Store.Decide(m.b.Ctx(), journal.Decision{Receipt: e.id, Seen: r.Version, Verdict: v, By: "me", Reason: "x"})
-	if decided := m.may(err, journal.ErrInFlight, receipt.ErrBeforeHorizon); decided != (e.status == receipt.Unknown && r.Horizon.Passed(m.b.Clock.Now())) {
+	guess := v == receipt.VerdictNotApplied && r.MayStillRun()
+	if decided := m.may(err, journal.ErrInFlight, receipt.ErrBeforeHorizon, journal.ErrMayStillRun); decided != (e.status == receipt.Unknown && r.Horizon.Passed(m.b.Clock.Now()) && !guess) {
 		t.Fatalf("verdict on a %s receipt, %s left: %v", e.status, r.Horizon.Left(m.b.Clock.Now()), err)
 	} else if decided {
 		e.status = got.Status

@@ -2,6 +2,8 @@ package journal
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -86,7 +88,8 @@ func (s *store) openReceipts() ([]receipt.Receipt, error) {
 	return out, err
 }
 
-// Snapshot copies out what matters to a reader, in one read transaction that ends before it returns.
+// Snapshot copies out what matters to a reader, in one read transaction that ends before it returns. It shows nothing that is not
+// durable: for a commit in flight it waits, and of one that failed it shows nothing, with ErrStopped.
 func (j *Journal) Snapshot() (Snapshot, error) {
 	var out Snapshot
 	now := j.o.Now().Round(0).UTC()
@@ -94,7 +97,26 @@ func (j *Journal) Snapshot() (Snapshot, error) {
 		out, err = s.snapshot(j.path, now)
 		return err
 	})
-	return out, err
+	if err == nil {
+		err = j.acknowledged(out.Info.Seq)
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return out, nil
+}
+
+// acknowledged waits until a change that bbolt shows is durable. bbolt shows it from the write of its meta page on, before the
+// sync and the marker, and also if they fail.
+func (j *Journal) acknowledged(seq receipt.Seq) error {
+	if seq <= j.Info().Seq {
+		return nil
+	}
+	err := j.do(context.Background(), func(*stage) error { return nil }) // comes after the commit in flight
+	if errors.Is(err, receipt.ErrFenced) {
+		return nil // of an earlier term: the commit in flight is over all the same
+	}
+	return err
 }
 
 func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {

@@ -126,6 +126,10 @@ func cleaned(e receipt.Evidence) receipt.Evidence {
 		c.Version = clip(c.Version)
 		e.Stats = &c
 	}
+	if e.Idle != nil {
+		c := *e.Idle
+		e.Idle = &c
+	}
 	if e.Connections != nil {
 		c := *e.Connections
 		c.Reason, c.LastClosed = clip(c.Reason), wall(c.LastClosed)
@@ -244,7 +248,8 @@ func (s *stage) ended(r receipt.Result) Next {
 
 // Decide records an operator's verdict on an unknown receipt, settles it, revokes its token and moves its job, in one
 // transaction. It is a compare-and-set: receipt.ErrStale if the receipt is not at the version that was seen or has an outcome
-// already; ErrInFlight while the worker waits for it; *BeforeHorizonError while its request can still be accepted. Durable
+// already; ErrInFlight while the worker waits for it; *BeforeHorizonError while its request can still be accepted; ErrMayStillRun for
+// not-applied while it may wait in its node. Durable
 // when it returns without an error.
 func (j *Journal) Decide(ctx context.Context, d Decision) (receipt.Receipt, error) {
 	if d.Verdict.Event() == 0 || strings.TrimSpace(d.Reason) == "" || strings.TrimSpace(d.By) == "" {
@@ -275,6 +280,9 @@ func (s *stage) decide(d Decision) (receipt.Receipt, error) {
 		return r, fmt.Errorf("%w: version %d was seen, it is at %d: look again", receipt.ErrStale, d.Seen, r.Version)
 	case !r.Horizon.Passed(s.now):
 		return r, &BeforeHorizonError{Receipt: r.ID, Left: r.Horizon.Left(s.now)}
+	case d.Verdict == receipt.VerdictNotApplied && r.MayStillRun():
+		return r, fmt.Errorf("%w: %s answers as %s, and its agent has not shown since %s that it has done what it accepted; let the worker look (provctl run, every 15 s), or restart the node's server",
+			ErrMayStillRun, r.Node, r.Incarnation, r.Horizon.UTC().Format("15:04:05 MST"))
 	}
 	seq := s.next()
 	r.Decisions = append(r.Decisions[:len(r.Decisions):len(r.Decisions)], receipt.Decision{

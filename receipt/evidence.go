@@ -15,10 +15,11 @@ const (
 	SawEvent       EvidenceKind = 2 // a lifecycle event
 	SawStats       EvidenceKind = 3 // rpcutil#daemon_stats
 	SawConnections EvidenceKind = 4 // the broker's connection list
+	SawIdle        EvidenceKind = 5 // an answer that waits behind everything which the node accepted before
 )
 
 var evidenceNames = map[EvidenceKind]string{
-	SawReply: "reply", SawEvent: "event", SawStats: "daemon_stats", SawConnections: "connections",
+	SawReply: "reply", SawEvent: "event", SawStats: "daemon_stats", SawConnections: "connections", SawIdle: "idle",
 }
 
 // String is the kind's name in output and in the journal.
@@ -43,6 +44,7 @@ type Evidence struct {
 	Event       *EventSeen       `json:"event,omitempty"`
 	Stats       *StatsSeen       `json:"stats,omitempty"`
 	Connections *ConnectionsSeen `json:"connections,omitempty"`
+	Idle        *IdleSeen        `json:"idle,omitempty"`
 }
 
 // ReplySeen is a reply to the receipt's request.
@@ -82,6 +84,12 @@ type ConnectionsSeen struct {
 	Reason     string    `json:"reason,omitempty"`     // of that closure
 }
 
+// IdleSeen is an answer of the provision agent to a request that takes its action mutex: nothing that this incarnation accepted before it
+// still waits or runs.
+type IdleSeen struct {
+	Incarnation Incarnation `json:"incarnation"`
+}
+
 // String says in one line what was seen, for tables and messages.
 func (e Evidence) String() string {
 	if e.Check() != nil {
@@ -99,6 +107,8 @@ func (e Evidence) String() string {
 			return fmt.Sprintf("%d live connections, no closed one known", e.Connections.Live)
 		}
 		return fmt.Sprintf("%d live connections, last closed %s (%s)", e.Connections.Live, e.Connections.LastClosed.UTC().Format(time.RFC3339), e.Connections.Reason)
+	case SawIdle:
+		return fmt.Sprintf("%s has done all that it accepted before", e.Idle.Incarnation)
 	default:
 		return e.Kind.String()
 	}
@@ -111,7 +121,7 @@ func (e Evidence) Check() error {
 		kind EvidenceKind
 		set  bool
 	}{
-		{SawReply, e.Reply != nil}, {SawEvent, e.Event != nil}, {SawStats, e.Stats != nil}, {SawConnections, e.Connections != nil},
+		{SawReply, e.Reply != nil}, {SawEvent, e.Event != nil}, {SawStats, e.Stats != nil}, {SawConnections, e.Connections != nil}, {SawIdle, e.Idle != nil},
 	} {
 		c.must(f.set == (f.kind == e.Kind), "evidence of kind %s: content of kind %s present is %t", e.Kind, f.kind, f.set)
 	}

@@ -1,6 +1,9 @@
 package receipt
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 const (
 	// maxFailed is how many receipts of one action may end failed in one incarnation before the node is held as exhausted.
@@ -40,6 +43,8 @@ func (h History) MayBegin(a Action) error {
 			return forbid("replaced the server's program: this incarnation is about to end")
 		case a.Repeatable() && r.Action == Configure:
 			return forbid("exists for this incarnation, and new keys would break what it installed")
+		case r.Action == a && r.contradicted():
+			return forbid("was decided not to have begun, and since then the node says that it did")
 		case a.Repeatable(), r.Action != a, r.Status.Harmless():
 		case r.Seq < h.Forgiven && r.forgivable():
 		case r.Status != Failed:
@@ -51,6 +56,54 @@ func (h History) MayBegin(a Action) error {
 		}
 	}
 	return nil
+}
+
+// contradicted reports whether an observation that came after the verdict says that an effect which was taken for not begun did begin. A
+// verdict can be overtaken: a request that the node accepted in time may have waited in it. What was known before is the operator's
+// to weigh.
+func (r Receipt) contradicted() bool {
+	if r.Status != NotApplied || r.Action.Repeatable() {
+		return false
+	}
+	decided := Seq(0)
+	if n := len(r.Decisions); n > 0 {
+		decided = r.Decisions[n-1].Seq
+	}
+	return slices.ContainsFunc(r.Evidence, func(e Evidence) bool {
+		if e.Seq < decided {
+			return false
+		}
+		switch e.Kind {
+		case SawReply:
+			return e.Reply.Means == ReplyApplied || e.Reply.Means == ReplyFailed
+		case SawEvent:
+			return e.Event.Tells(r.Action)
+		default:
+			return false
+		}
+	})
+}
+
+// MayStillRun reports whether an unknown effect may still be waiting in its node although its request has expired: the node answers in
+// the same incarnation, and no answer since the horizon shows that it has done all it accepted. To say not-applied then is a guess.
+func (r Receipt) MayStillRun() bool {
+	if r.Status != Unknown || r.Action.Repeatable() {
+		return false
+	}
+	alive := false
+	for _, e := range r.Evidence {
+		if e.Kind == SawStats {
+			alive = e.Stats.Incarnation == r.Incarnation
+		}
+	}
+	return alive && !r.ShownIdle()
+}
+
+// ShownIdle reports whether the node has shown, since the request can no longer be accepted, that it has done all that it accepted.
+func (r Receipt) ShownIdle() bool {
+	return slices.ContainsFunc(r.Evidence, func(e Evidence) bool {
+		return e.Kind == SawIdle && e.Idle.Incarnation == r.Incarnation && r.Horizon.Passed(e.At)
+	})
 }
 
 // forgivable reports whether an operator's admit lets the same action be sent again: the node answers in the same incarnation, so

@@ -56,6 +56,8 @@ func (e Evidence) sameSubject(old Evidence) bool {
 		return e.Stats.Incarnation == old.Stats.Incarnation
 	case e.Kind == SawConnections:
 		return true
+	case e.Kind == SawIdle:
+		return e.Idle.Incarnation == old.Idle.Incarnation
 	case e.Kind == SawEvent:
 		return *e.Event == *old.Event
 	default:
@@ -73,6 +75,8 @@ func (e Evidence) adds(old Evidence, h Horizon) bool {
 		return !same || !old.At.After(h.Add(LeaveSplay))
 	case SawEvent:
 		return false
+	case SawIdle: // the first one past the horizon is as good as any later one
+		return !h.Passed(old.At) && h.Passed(e.At)
 	default:
 		return true
 	}

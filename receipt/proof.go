@@ -84,7 +84,7 @@ func ByLateReply(r Receipt, _ History, _ time.Time) (Proof, bool) {
 // (go-choria v0.30.2 providers/agent/mcorpc/golang/provision/configure_action.go:108).
 func ByProvisionedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
 	for _, e := range r.Evidence {
-		if r.Action == Configure && e.Kind == SawEvent && e.Event.tells(r.Action) {
+		if r.Action == Configure && e.Kind == SawEvent && e.Event.Tells(r.Action) {
 			return Proof{Event: ProvedApplied, Why: "the node published its provisioned event after the request"}, true
 		}
 	}
@@ -95,7 +95,7 @@ func ByProvisionedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
 // (go-choria v0.30.2 providers/agent/mcorpc/golang/provision/release_update_action.go:64). It names the version that was asked for.
 func ByUpgradedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
 	for _, e := range r.Evidence {
-		if r.Action == ReleaseUpdate && e.Kind == SawEvent && e.Event.tells(r.Action) && SameVersion(e.Event.Version, r.Target) {
+		if r.Action == ReleaseUpdate && e.Kind == SawEvent && e.Event.Tells(r.Action) && SameVersion(e.Event.Version, r.Target) {
 			return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node published its upgraded event to %s after the request", r.Target)}, true
 		}
 	}
@@ -104,7 +104,8 @@ func ByUpgradedEvent(r Receipt, _ History, _ time.Time) (Proof, bool) {
 
 // ByNewIncarnation: for a restart another start time is the effect itself, and so it is for an upgrade together with the wanted
 // version. For any other effect, and an upgrade that left another version, a new incarnation in provisioning mode makes the question
-// moot once the request has expired. Two live processes of one name void it: the other one may simply have answered.
+// moot. All of it counts only once the request has expired: a node can restart by itself, and the request arrive in its new life. Two
+// live processes of one name void it: the other one may simply have answered.
 func ByNewIncarnation(r Receipt, _ History, now time.Time) (Proof, bool) {
 	var last *StatsSeen // a former answer may have come from a twin that is gone
 	for _, e := range r.Evidence {
@@ -116,14 +117,14 @@ func ByNewIncarnation(r Receipt, _ History, now time.Time) (Proof, bool) {
 		}
 	}
 	switch {
-	case last == nil, !last.Incarnation.Known(), last.Incarnation == r.Incarnation:
+	case last == nil, !last.Incarnation.Known(), last.Incarnation == r.Incarnation, !r.Horizon.Passed(now):
 		return Proof{}, false
 	case r.Action == Restart:
 		return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node runs as a new incarnation, %s", last.Incarnation)}, true
 	case r.Action == ReleaseUpdate && SameVersion(last.Version, r.Target):
 		return Proof{Event: ProvedApplied, Why: fmt.Sprintf("the node runs version %s as a new incarnation, %s", r.Target, last.Incarnation)}, true
 	default:
-		return Proof{Event: ProvedMoot, Why: fmt.Sprintf("the node came back in provisioning mode, %s", last.Incarnation)}, r.Horizon.Passed(now)
+		return Proof{Event: ProvedMoot, Why: fmt.Sprintf("the node came back in provisioning mode, %s", last.Incarnation)}, true
 	}
 }
 
@@ -168,7 +169,7 @@ func ByCounter(r Receipt, _ History, now time.Time) (Proof, bool) {
 			stats = &r.Evidence[i]
 		case e.Kind == SawConnections:
 			alone = e.Connections.Live == 1 && r.Horizon.Passed(e.At)
-		case e.Kind == SawReply, e.Kind == SawEvent && e.Event.tells(r.Action):
+		case e.Kind == SawReply, e.Kind == SawEvent && e.Event.Tells(r.Action):
 			return Proof{}, false
 		}
 	}
@@ -178,8 +179,8 @@ func ByCounter(r Receipt, _ History, now time.Time) (Proof, bool) {
 	return Proof{Event: ProvedNotDone, Why: "the node's request counter shows that this request never reached the agent"}, true
 }
 
-// tells reports whether the event says that such an effect was done. A late event of the effect before is no word on this one.
-func (e *EventSeen) tells(a Action) bool {
+// Tells reports whether the event says that such an effect was done. A late event of the effect before is no word on this one.
+func (e *EventSeen) Tells(a Action) bool {
 	return a == Configure && e.Type == "provisioned" || a == ReleaseUpdate && e.Type == "upgraded"
 }
 

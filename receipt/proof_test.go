@@ -133,8 +133,8 @@ func TestProveByUpgradedEvent(t *testing.T) {
 	prove(t, cases)
 }
 
-// TestProveUpgradeByVersion: another incarnation with the wanted version proves the upgrade at once; with any other version it is moot,
-// and that past the horizon only; the version without another incarnation proves nothing.
+// TestProveUpgradeByVersion: past the horizon another incarnation with the wanted version proves the upgrade, and with any other version
+// it is moot; the version without another incarnation proves nothing.
 func TestProveUpgradeByVersion(t *testing.T) {
 	runs := func(i receipt.Incarnation, version string) receipt.Evidence {
 		e := stats(early, i, 1, 1)
@@ -143,7 +143,8 @@ func TestProveUpgradeByVersion(t *testing.T) {
 	}
 	r := sample(receipt.ReleaseUpdate, receipt.Unknown)
 	prove(t, []proofCase{
-		{"wanted version, new start", with(r, runs(second, "1.2.3")), receipt.History{}, early, receipt.ProvedApplied, "new-start"},
+		{"wanted version, new start", with(r, runs(second, "1.2.3")), receipt.History{}, late, receipt.ProvedApplied, "new-start"},
+		{"wanted version, new start, early", with(r, runs(second, "1.2.3")), receipt.History{}, early, nothing, ""},
 		{"old version, new start, early", with(r, runs(second, "1.2.2")), receipt.History{}, early, nothing, ""},
 		{"old version, new start, late", with(r, runs(second, "1.2.2")), receipt.History{}, late, receipt.ProvedMoot, "new-start"},
 		{"no version, new start, late", with(r, runs(second, "")), receipt.History{}, late, receipt.ProvedMoot, "new-start"},
@@ -153,7 +154,8 @@ func TestProveUpgradeByVersion(t *testing.T) {
 	})
 }
 
-// TestProveByNewIncarnation: a restart is proved by it, everything else is moot, and that only past the horizon.
+// TestProveByNewIncarnation: a restart is proved by it, everything else is moot, and both only past the horizon: a node can restart by
+// itself, and the request arrive in its new life.
 func TestProveByNewIncarnation(t *testing.T) {
 	back := stats(early, second, 1, 1)
 	moved := stats(early, receipt.Incarnation{PID: 101, Start: first.Start}, 1, 1)
@@ -162,13 +164,13 @@ func TestProveByNewIncarnation(t *testing.T) {
 		r := sample(a, receipt.Unknown)
 		// A configure receipt keeps the rule for repeatable keys out of this.
 		h := receipt.History{Receipts: []receipt.Receipt{sample(receipt.Configure, receipt.Refused)}}
-		now, after := nothing, receipt.ProvedMoot
+		after := receipt.ProvedMoot
 		if a == receipt.Restart {
-			now, after = receipt.ProvedApplied, receipt.ProvedApplied
+			after = receipt.ProvedApplied
 		}
 		cases = append(cases,
-			proofCase{a.String() + " early", with(r, back), h, early, now, "new-start"},
-			proofCase{a.String() + " at the horizon", with(r, back), h, horizon.Time, now, "new-start"},
+			proofCase{a.String() + " early", with(r, back), h, early, nothing, ""},
+			proofCase{a.String() + " at the horizon", with(r, back), h, horizon.Time, nothing, ""},
 			proofCase{a.String() + " late", with(r, back), h, late, after, "new-start"},
 			proofCase{a.String() + " another pid", with(r, moved), h, late, after, "new-start"},
 			proofCase{a.String() + " a twin answered", with(r, back, connections(late, 2, early)), h, late, nothing, ""},

@@ -128,7 +128,7 @@ func TestStoredNamesNeverChange(t *testing.T) {
 	listed(&b, "job-status", receipt.JobStatuses())
 	listed(&b, "job-event", receipt.JobEvents())
 	listed(&b, "result", receipt.Results())
-	listed(&b, "evidence", []receipt.EvidenceKind{receipt.SawReply, receipt.SawEvent, receipt.SawStats, receipt.SawConnections})
+	listed(&b, "evidence", []receipt.EvidenceKind{receipt.SawReply, receipt.SawEvent, receipt.SawStats, receipt.SawConnections, receipt.SawIdle})
 	fmt.Fprintf(&b, "format %d\n", receipt.FormatVersion)
 	kept(t, "stored-names.txt", b.String())
 }
@@ -188,7 +188,7 @@ func TestTextForms(t *testing.T) {
 	textForm(t, "verdict", receipt.Verdicts())
 	textForm(t, "job status", receipt.JobStatuses())
 	textForm(t, "result", receipt.Results())
-	textForm(t, "evidence", []receipt.EvidenceKind{receipt.SawReply, receipt.SawEvent, receipt.SawStats, receipt.SawConnections})
+	textForm(t, "evidence", []receipt.EvidenceKind{receipt.SawReply, receipt.SawEvent, receipt.SawStats, receipt.SawConnections, receipt.SawIdle})
 }
 
 // TestStaysOut lists the results that keep a node out.

@@ -9,6 +9,7 @@ import (
 
 	"provctl/fence"
 	"provctl/internal/control"
+	"provctl/internal/crashpoint"
 	"provctl/journal"
 	"provctl/receipt"
 )
@@ -160,7 +161,9 @@ func (a *atFile) decide(ctx context.Context, d journal.Decision, operator string
 		}
 		d.Seen = now.Version
 	}
-	return a.j.Decide(ctx, d)
+	r, err := a.j.Decide(ctx, d)
+	crashpoint.Here(crashpoint.VerdictFiled)
+	return r, err
 }
 
 func (a *atFile) admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error) {

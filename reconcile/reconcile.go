@@ -50,7 +50,7 @@ func notULID(r rune) bool {
 
 // Decide records the verdict; when it returns without an error that is durable. Errors: receipt.ErrStale (the receipt changed
 // since it was seen, or is settled: nothing was written), receipt.ErrBeforeHorizon (*journal.BeforeHorizonError says how long
-// is left), journal.ErrInFlight, journal.ErrNotFound, ErrAmbiguous, fence.ErrHeld (a worker holds the directory and does not
+// is left), journal.ErrInFlight, journal.ErrMayStillRun, journal.ErrNotFound, ErrAmbiguous, fence.ErrHeld (a worker holds the directory and does not
 // answer), receipt.ErrDamaged.
 func Decide(ctx context.Context, dir string, q Request) (receipt.Receipt, error) {
 	if err := q.Check(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"provctl/internal/agent"
+	"provctl/internal/crashpoint"
 	"provctl/internal/helper"
 	"provctl/journal"
 	"provctl/receipt"
@@ -129,7 +130,7 @@ func (p *pass) provision() error {
 func (p *pass) meet() error {
 	stats, base, err := p.stats()
 	if err != nil {
-		return p.fail("ask for its daemon_stats", err)
+		return p.unmet(err)
 	}
 	if p.job.Incarnation.Known() && p.job.Incarnation != stats.Incarnation {
 		return p.superseded(stats.Incarnation)
@@ -157,8 +158,8 @@ func (p *pass) introduce() error {
 		node, err = p.Wire.JWT(ctx, p.job.Node)
 		return err
 	})
-	if errors.Is(err, ErrDeclined) && !p.Flow.JWT {
-		return nil // it may have no token, and its agent is idle all the same
+	if errors.Is(err, ErrNoToken) && !p.Flow.JWT {
+		return nil // none is needed
 	}
 	if err != nil {
 		return p.fail("ask for its provisioning token", err)
@@ -224,6 +225,7 @@ func (p *pass) ask() (*helper.Reply, error) {
 	if err != nil {
 		return nil, p.fail("run the helper", err)
 	}
+	crashpoint.Here(crashpoint.HelperAnswered)
 	return reply, nil
 }
 

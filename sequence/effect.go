@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"provctl/internal/agent"
+	"provctl/internal/crashpoint"
 	"provctl/internal/helper"
 	"provctl/journal"
 	"provctl/receipt"
@@ -60,6 +61,7 @@ func (p *pass) effect(a receipt.Action, input any) error {
 	if err != nil {
 		return p.fail(fmt.Sprintf("build its %s request", a), err)
 	}
+	crashpoint.Here(crashpoint.Prepared)
 	if err := p.gate(); err != nil { // the look and the signing may have taken their time
 		return err
 	}
@@ -77,6 +79,7 @@ func (p *pass) effect(a receipt.Action, input any) error {
 	case err != nil:
 		return err
 	}
+	crashpoint.Here(crashpoint.Begun)
 	return p.send(pending, prepared, nonce)
 }
 
@@ -119,6 +122,7 @@ func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) e
 		return p.settle(pending, receipt.Lost, early.Error(), nil)
 	}
 	event, why, key := p.read(r.Action, call.Outcome(), nonce)
+	crashpoint.Here(crashpoint.ReplyRead)
 	return p.settle(pending, event, why, key)
 }
 
@@ -160,6 +164,7 @@ func (p *pass) settle(pending *journal.Pending, event receipt.Event, why string,
 		if key != nil {
 			p.key = *key
 		}
+		crashpoint.Here(crashpoint.StepSettled)
 		// Only now, and only to go on: neither a reply in hand nor what follows from an end may wait for a lane.
 		p.lane.Retake()
 		return nil

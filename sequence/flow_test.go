@@ -86,7 +86,7 @@ func TestFlows(t *testing.T) {
 // TestFlowRefusals: what must not be sent ends the pass before the helper or before the configure, with a hold.
 func TestFlowRefusals(t *testing.T) {
 	errDenied := errors.New("name is denied")
-	declined := fmt.Errorf("%w: code 1", sequence.ErrDeclined)
+	declined := fmt.Errorf("%w: code 1", sequence.ErrNoToken)
 	for _, c := range []struct {
 		name    string
 		change  func(*bench)

@@ -17,8 +17,8 @@ var ErrAbsent = errors.New("the node is not there")
 // ErrCut is returned by the facts of Wire when the connection to the broker broke: nothing is known of the node.
 var ErrCut = errors.New("the broker is away")
 
-// ErrDeclined is returned by the facts of Wire when the node's agent answered with an error.
-var ErrDeclined = errors.New("the node declined")
+// ErrNoToken is returned by Wire.JWT when the node has no token that it could show. Its agent is idle all the same.
+var ErrNoToken = errors.New("the node has no provisioning token")
 
 // ErrNotSent is returned by Wire.Publish when provably nothing of the request left this process.
 var ErrNotSent = errors.New("not sent")
@@ -27,6 +27,8 @@ var ErrNotSent = errors.New("not sent")
 type Journal interface {
 	// History returns the receipts of one incarnation of a node, in sequence order.
 	History(receipt.NodeID, receipt.Incarnation) (receipt.History, error)
+	// Node returns what is recorded of a node, its last job's end included.
+	Node(receipt.NodeID) (receipt.Node, error)
 	// Begin makes a receipt durable before its request may leave.
 	Begin(context.Context, journal.Intent) (*journal.Pending, error)
 	// MayUpgrade is receipt.ErrRepeat once a node was upgraded to a version too often in vain.
@@ -40,7 +42,7 @@ type Wire interface {
 	// Stats asks rpcutil#daemon_stats once; the baseline is what the counter rule compares later answers with.
 	Stats(context.Context, receipt.NodeID) (receipt.StatsSeen, receipt.Baseline, error)
 	// JWT asks for the node's provisioning token and has it make a new key for the exchange of secrets. It takes the provision
-	// agent's lock and mutex, so its answer, an ErrDeclined included, also shows that no effect accepted earlier is still running.
+	// agent's lock and mutex, so its answer, an ErrNoToken included, also shows that no effect accepted earlier is still running.
 	JWT(context.Context, receipt.NodeID) (Introduction, error)
 	// Inventory asks rpcutil#inventory and returns the reply's data as the helper contract wants it.
 	Inventory(context.Context, receipt.NodeID) (json.RawMessage, error)

@@ -112,3 +112,18 @@ func (p *pass) awaitUpgrade() error {
 	}
 	return p.end(receipt.FailedJob, fmt.Sprintf("it was upgraded to %s and has not restarted since (receipt %s): look at its log, and restart it", r.Target, r.ID))
 }
+
+// unmet ends a pass whose first question was not answered. A node that was just upgraded may have taken the question into its
+// restart, or be between its two servers: that is no failure and no reason to hold it, until it has had its time.
+func (p *pass) unmet(err error) error {
+	n, nodeErr := p.Journal.Node(p.job.Node)
+	if nodeErr != nil {
+		return nodeErr
+	}
+	if waited := p.Now().Sub(n.LastEnded); n.LastResult == receipt.Upgraded && 0 <= waited && waited < restartLimit {
+		return stop{journal.Next{
+			Event: receipt.Requeue, Why: "it was upgraded and does not answer yet: " + err.Error(), NotBefore: p.Now().Add(restartSoon),
+		}}
+	}
+	return p.fail("ask for its daemon_stats", err)
+}

@@ -1,6 +1,7 @@
 package sequence_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,31 @@ func TestUpgradedNodeIsLeftAlone(t *testing.T) {
 	b.stock = `{"version":"1.2.3","upgradable":true}`
 	if job, err = b.pass(); err != nil || job.Result != receipt.Provisioned || b.effects() != "configure restart" {
 		t.Fatalf("after it: job %+v, %v, effects %q", job, err, b.effects())
+	}
+}
+
+// TestUpgradedNodeThatDoesNotAnswerYet is asked again: its restart may swallow a question, or leave nobody there for a while. Any
+// other node that does not answer is held, and one that is away ends as left.
+func TestUpgradedNodeThatDoesNotAnswerYet(t *testing.T) {
+	for _, c := range []struct {
+		err       error
+		otherwise receipt.Result
+	}{{errors.New("no reply in time"), receipt.FailedJob}, {sequence.ErrAbsent, receipt.Left}} {
+		b := upgrading(t)
+		away := func(int) (receipt.Incarnation, error) { return receipt.Incarnation{}, c.err }
+		b.stats = away
+		if job, err := b.pass(); err != nil || job.Result != c.otherwise {
+			t.Errorf("%v, never upgraded: job %+v, %v", c.err, job, err)
+		}
+		b.stats = nil
+		if job, err := b.pass(); err != nil || job.Result != receipt.Upgraded {
+			t.Fatalf("job %+v, %v", job, err)
+		}
+		b.stats = away
+		job, err := b.pass()
+		if err != nil || job.Status != receipt.Queued || b.effects() != "" || !job.NotBefore.After(time.Now()) {
+			t.Errorf("%v, upgraded: job %+v, %v, effects %q", c.err, job, err, b.effects())
+		}
 	}
 }
 

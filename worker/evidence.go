@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"provctl/internal/crashpoint"
 	"provctl/receipt"
+	"provctl/sequence"
 )
 
 // watch is an unknown receipt that is looked at until it is settled.
@@ -155,18 +158,23 @@ func (w *Worker) gather(ctx context.Context, id receipt.ReceiptID) (settled bool
 		if r, err = w.j.Note(ctx, id, seen, rebase); err != nil {
 			return false, err
 		}
+		crashpoint.Here(crashpoint.EvidenceKept)
 	}
 	if w.o.Manual {
-		return false, nil
+		return false, w.showIdle(ctx, r)
 	}
 	r, proof, err := w.j.Prove(ctx, id)
-	if err != nil || proof == nil {
+	if err == nil && proof == nil {
+		return false, w.showIdle(ctx, r)
+	}
+	if err != nil {
 		// Somebody else's verdict may have come first; the next look finds it settled.
 		if errors.Is(err, receipt.ErrStale) || errors.Is(err, receipt.ErrIllegalTransition) {
 			err = nil
 		}
 		return false, err
 	}
+	crashpoint.Here(crashpoint.Proved)
 	w.log.Info("settled by evidence", "node", r.Node, "receipt", r.ID, "request", r.Request, "action", r.Action,
 		"status", r.Status, "rule", proof.Rule, "why", proof.Why)
 	return true, w.followJob(r.Job)
@@ -207,6 +215,29 @@ func (w *Worker) observe(ctx context.Context, r receipt.Receipt) (seen []receipt
 	return seen, rebase
 }
 
+// showIdle has the node show, once per receipt and past its horizon, that it has done all that it accepted: its token is asked for, behind
+// its action mutex. What it has on disk then is final. A worker that does not lead does not ask: the question has the node make a new key
+// for secrets, and the leader may just have used the old one.
+func (w *Worker) showIdle(ctx context.Context, r receipt.Receipt) error {
+	if !r.Horizon.Passed(w.o.Now()) || !r.MayStillRun() || !w.net.Connected() || w.leads() != nil {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, factTimeout)
+	defer cancel()
+	asked := w.o.Now()
+	if _, err := w.net.JWT(asking, r.Node); err != nil && !errors.Is(err, sequence.ErrNoToken) {
+		return nil
+	}
+	stats, _, err := w.net.Stats(asking, r.Node)
+	if err != nil || stats.Incarnation != r.Incarnation { // else it was that incarnation which answered before
+		return nil
+	}
+	_, err = w.j.Note(ctx, r.ID, []receipt.Evidence{{
+		Kind: receipt.SawIdle, Source: "node", At: asked, Idle: &receipt.IdleSeen{Incarnation: r.Incarnation},
+	}}, nil)
+	return err
+}
+
 // lookSoon has a blocked node looked at now.
 func (w *Worker) lookSoon(node receipt.NodeID) {
 	w.mu.Lock()
@@ -242,7 +273,8 @@ func (w *Worker) OnEvent(h Happening) {
 	w.mu.Unlock()
 	if interesting {
 		// An event of before the request is no word on it.
-		if r, ok := w.openReceipt(h.Node); ok && h.At.After(r.RequestTime) {
+		if r, ok := w.receiptOf(h); ok && h.At.After(r.RequestTime) {
+			crashpoint.Here(crashpoint.EventHeard)
 			w.j.NoteSoon(r.ID, receipt.Evidence{Kind: receipt.SawEvent, Source: "lifecycle event", At: h.At, Event: &h.Seen})
 			w.lookSoon(h.Node)
 			w.hint(r, h.Seen)
@@ -269,13 +301,23 @@ func (w *Worker) hint(r receipt.Receipt, seen receipt.EventSeen) {
 	})
 }
 
-func (w *Worker) openReceipt(node receipt.NodeID) (receipt.Receipt, bool) {
-	n, err := w.j.Node(node)
-	if err != nil || n.Open == "" {
+// receiptOf finds what an event may be about: the node's open receipt, or else one that was decided not to have begun, which the event may
+// contradict.
+func (w *Worker) receiptOf(h Happening) (receipt.Receipt, bool) {
+	n, err := w.j.Node(h.Node)
+	if err != nil {
 		return receipt.Receipt{}, false
 	}
-	r, err := w.j.Receipt(n.Open)
-	return r, err == nil
+	if n.Open != "" {
+		r, err := w.j.Receipt(n.Open)
+		return r, err == nil
+	}
+	for _, id := range slices.Backward(n.Receipts) {
+		if r, err := w.j.Receipt(id); err == nil && r.Status == receipt.NotApplied && h.Seen.Tells(r.Action) {
+			return r, true
+		}
+	}
+	return receipt.Receipt{}, false
 }
 
 // OnLate takes a reply that nobody waits for: evidence for its receipt, if that is known.
@@ -292,6 +334,7 @@ func (w *Worker) OnLate(l Late) {
 	}
 	means, why := receipt.Classify(s.action, l.Reply)
 	w.log.Warn("a late reply is kept as evidence", "node", l.Node, "receipt", s.receipt, "request", l.Request, "means", means, "why", why, "second", l.Second)
+	crashpoint.Here(crashpoint.ReplyLate)
 	w.j.NoteSoon(s.receipt, receipt.Evidence{
 		Kind: receipt.SawReply, Source: "node", At: l.At,
 		Reply: &receipt.ReplySeen{Code: l.Reply.Code, Text: l.Reply.Text, Means: means},

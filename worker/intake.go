@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"provctl/internal/crashpoint"
 	"provctl/journal"
 	"provctl/receipt"
 )
@@ -60,6 +61,7 @@ func (w *Worker) intake(ctx context.Context) {
 			}
 			return
 		}
+		crashpoint.Here(crashpoint.Admitted)
 		for _, a := range admissions {
 			w.admitted(ctx, a)
 		}
@@ -138,6 +140,9 @@ func (w *Worker) discover(ctx context.Context) {
 	ticker := time.NewTicker(w.o.Interval)
 	defer ticker.Stop()
 	for {
+		if w.ours() != nil {
+			return
+		}
 		if w.net.Connected() && w.Permit() == nil {
 			found := 0
 			err := w.net.Discover(ctx, func(node receipt.NodeID) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"provctl/internal/crashpoint"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/sequence"
@@ -117,6 +118,7 @@ func (w *Worker) work(e entry) {
 		}
 		return
 	}
+	crashpoint.Here(crashpoint.Claimed)
 	next, err := w.cycle.Run(w.facts, w.effects, l, job)
 	if err != nil {
 		w.release(e)
@@ -135,6 +137,7 @@ func (w *Worker) move(ctx context.Context, e entry, next journal.Next) {
 	} else {
 		job, err = w.j.Job(e.job)
 	}
+	crashpoint.Here(crashpoint.JobMoved)
 	w.release(e)
 	if err == nil {
 		err = w.follow(job)
@@ -265,6 +268,9 @@ func (l *lane) Gate() error { return l.w.mayAct() }
 
 // mayAct returns nil while effects may be begun and published.
 func (w *Worker) mayAct() error {
+	if err := w.ours(); err != nil {
+		return err
+	}
 	standby := w.Permit()
 	switch {
 	case w.stopping.Load():

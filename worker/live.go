@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"provctl/internal/control"
+	"provctl/internal/crashpoint"
 	"provctl/journal"
 	"provctl/receipt"
 )
@@ -45,6 +46,7 @@ func (w *Worker) Decide(ctx context.Context, d journal.Decision) (receipt.Receip
 	if err != nil {
 		return r, err
 	}
+	crashpoint.Here(crashpoint.VerdictTaken)
 	decision := r.Decisions[len(r.Decisions)-1]
 	w.log.Info("verdict", "node", r.Node, "receipt", r.ID, "action", r.Action, "verdict", decision.Verdict, "by", decision.By, "reason", decision.Reason)
 	w.mu.Lock()

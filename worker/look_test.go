@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"provctl/journal"
 	"provctl/receipt"
+	"provctl/sequence"
 )
 
 // TestOneLookAtATime: a probe that comes while a scheduled look is under way waits for it, and both only look.
@@ -176,6 +178,68 @@ func TestEventOfBeforeTheRequest(t *testing.T) {
 		}
 		if err := stop(); err != nil {
 			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+// TestNodeShowsThatItIsIdle: past the horizon a node that answers is asked, once, behind its action mutex; until it has answered there,
+// not-applied is no verdict to give. A worker that does not lead does not ask.
+func TestNodeShowsThatItIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, net := newRig(t), newCountNet()
+		net.ttl = 10 * time.Second
+		asked, busy := 0, true
+		net.jwt = func(receipt.NodeID) (string, error) {
+			if asked++; busy {
+				return "", errors.New("no reply in time")
+			}
+			return "", fmt.Errorf("%w: code 1", sequence.ErrNoToken)
+		}
+		v := &vote{}
+		w, _ := r.life(func(o *Options) { o.Leadership = v })
+		w.net = net
+		rec := r.unknown("n", receipt.Configure, net)
+		net.dispatch() // the counter proves nothing
+		look := func() {
+			t.Helper()
+			if settled, err := w.gather(r.ctx, rec.ID); settled || err != nil {
+				t.Fatalf("settled %t, %v", settled, err)
+			}
+		}
+		notApplied := func() error {
+			now, err := r.j.Receipt(rec.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = r.j.Decide(r.ctx, journal.Decision{Receipt: rec.ID, Seen: now.Version, Verdict: receipt.VerdictNotApplied, By: "me", Reason: "no file"})
+			return err
+		}
+		look()
+		if asked != 0 {
+			t.Error("it was asked before the horizon")
+		}
+		time.Sleep(time.Until(rec.Horizon.Add(time.Millisecond)))
+		v.set(true)
+		look()
+		if asked != 0 {
+			t.Error("a worker that does not lead asked")
+		}
+		v.set(false)
+		look()
+		if err := notApplied(); asked != 1 || !errors.Is(err, journal.ErrMayStillRun) {
+			t.Errorf("asked %d times, verdict on a busy node: %v", asked, err)
+		}
+		busy = false
+		look()
+		look()
+		if asked != 2 {
+			t.Errorf("asked %d times", asked)
+		}
+		if err := notApplied(); err != nil {
+			t.Errorf("verdict on an idle node: %v", err)
+		}
+		if got := len(net.effects("n")); got != 0 {
+			t.Errorf("%d effects were sent", got)
 		}
 	})
 }

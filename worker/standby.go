@@ -57,3 +57,16 @@ func (w *Worker) Resume(ctx context.Context, by string) (*journal.Pause, error) 
 	}
 	return was, err
 }
+
+// ours returns nil while lock and journal are this worker's. One that has lost them gives up: another worker may be at work, and even
+// a question can disturb that one, since jwt replaces the node's key for secrets. The fence asks again right before every publish.
+func (w *Worker) ours() error {
+	if w.o.Ours == nil {
+		return nil
+	}
+	err := w.o.Ours()
+	if err != nil {
+		w.giveUp(fmt.Errorf("this worker was replaced: %w", err))
+	}
+	return err
+}

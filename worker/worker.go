@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"provctl/internal/control"
+	"provctl/internal/crashpoint"
 	"provctl/journal"
 	"provctl/receipt"
 	"provctl/sequence"
@@ -55,8 +56,10 @@ type Options struct {
 	Advisor     sequence.Advisor
 	Credentials sequence.Credentials
 	Leadership  Leadership // nil: there is no election, this worker always leads
-	Flow        sequence.Flow
-	Token       string // provisioning token of the site; secret
+	// Ours returns an error once the lock or the journal are no longer this worker's; nil: nobody is asked. It must not block.
+	Ours  func() error
+	Flow  sequence.Flow
+	Token string // provisioning token of the site; secret
 
 	Lanes       int
 	Interval    time.Duration // between discoveries; what was not seen for two of them is stale
@@ -194,6 +197,7 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	var loops sync.WaitGroup
 	err := w.settle(ctx)
 	if err == nil && ctx.Err() == nil {
+		crashpoint.Here(crashpoint.Looked)
 		w.setState(control.Running)
 		w.intaking.Store(true)
 		w.log.Info("ready", "epoch", w.o.Epoch, "lanes", w.o.Lanes, "queued", w.waiting(), "unknown", w.unknown())
@@ -224,6 +228,7 @@ func (w *Worker) stop(cancel, cancelFacts, cancelEffects func(), loops *sync.Wai
 	w.setState(control.Stopping)
 	cancel()
 	loops.Wait() // no pass starts after this
+	crashpoint.Here(crashpoint.StopBegun)
 	cancelFacts()
 	done := make(chan struct{})
 	go func() {
@@ -282,6 +287,7 @@ func (w *Worker) settle(ctx context.Context) error {
 		}
 		return err
 	}
+	crashpoint.Here(crashpoint.Connected)
 	if len(open) > 0 {
 		w.log.Info("looking at unknown receipts before taking work", "count", len(open))
 	}

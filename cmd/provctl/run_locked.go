@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"provctl/internal/choria"
 	"provctl/internal/config"
 	"provctl/internal/control"
+	"provctl/internal/crashpoint"
 	"provctl/internal/metrics"
 	"provctl/internal/wiring"
 	"provctl/journal"
@@ -42,6 +44,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		return err
 	}
 	defer func() { _ = r.lock.Release() }()
+	crashpoint.Here(crashpoint.LockTaken)
 	// After the lock: a second worker is to hear of the first, not of its port.
 	var stopMetrics func()
 	if r.meter, stopMetrics, err = serveMetrics(cfg, log); err != nil {
@@ -92,6 +95,7 @@ func (r *running) recover(ctx context.Context) (err error) {
 	if r.epoch, err = r.journal.RaiseEpoch(); err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.EpochRaised)
 	r.engine.SetEpoch(r.epoch)
 	recovery, err := r.journal.Recover(context.WithoutCancel(ctx), journal.RecoverPolicy{
 		MaxRequeues: r.cfg.MaxRequeues, StaleAfter: 2 * r.cfg.Interval, Hold: holdAfterPass,
@@ -99,6 +103,7 @@ func (r *running) recover(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	crashpoint.Here(crashpoint.Recovered)
 	logRecovery(r.log, recovery)
 	return nil
 }
@@ -111,6 +116,7 @@ func (r *running) hire(credentials wiring.Identities) {
 		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Flow: flow, Log: r.log, Meter: r.meter},
 		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
 		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
+		Ours:      func() error { return errors.Join(r.lock.Check(), r.journal.Current()) },
 		Component: cfg.LifecycleComponent, Version: version, Epoch: r.epoch, Now: time.Now, Log: r.log,
 	}
 	if cfg.LeaderElection {
@@ -147,7 +153,9 @@ func (r *running) work(ctx context.Context) error {
 	net := wiring.Network{
 		Engine: r.engine, Guard: guard, Token: r.cfg.Token.Reveal(), Version: version, Log: r.log, Refused: r.meter.Refused,
 	}
-	if err := r.worker.Run(ctx, net); err != nil {
+	err := r.worker.Run(ctx, net)
+	crashpoint.Here(crashpoint.Stopped)
+	if err != nil {
 		r.log.Error("giving up, nothing was sent after this", "error", err) // a logfile tells it too
 		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)
 	}

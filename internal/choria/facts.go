@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -166,6 +167,23 @@ func (e *Engine) JWT(ctx context.Context, node receipt.NodeID, token string) (JW
 		e.opt.Meter.Failed(provisionAgent + "#jwt")
 	}
 	return r, err
+}
+
+// NoToken reports whether an error of JWT is the agent's word that the node has no token. It gives it behind its action mutex
+// (providers/agent/mcorpc/golang/provision/jwt_action.go:44-58), unlike the refusals of its lock and of the request's form.
+func NoToken(err error) bool {
+	var said *ReplyError
+	if !errors.As(err, &said) || said.Code != 1 {
+		return false
+	}
+	for _, text := range []string{
+		"No Provisioning JWT file has been configured", "Provisioning JWT file does not exist", "Could not read Provisioning JWT",
+	} {
+		if strings.HasPrefix(said.Text, text) {
+			return true
+		}
+	}
+	return false
 }
 
 func jwtFrom(node receipt.NodeID, f Fact) (JWTReply, error) {

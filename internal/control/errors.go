@@ -63,6 +63,7 @@ var codes = []struct {
 }{
 	{"before-horizon", receipt.ErrBeforeHorizon, http.StatusConflict},
 	{"stale", receipt.ErrStale, http.StatusConflict},
+	{"may-still-run", journal.ErrMayStillRun, http.StatusConflict},
 	{"in-flight", journal.ErrInFlight, http.StatusConflict},
 	{"blocked", journal.ErrBlocked, http.StatusConflict},
 	{"not-found", journal.ErrNotFound, http.StatusNotFound},

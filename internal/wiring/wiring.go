@@ -66,6 +66,9 @@ func (n Network) Stats(ctx context.Context, node receipt.NodeID) (receipt.StatsS
 // JWT asks for the provisioning token, three times at most.
 func (n Network) JWT(ctx context.Context, node receipt.NodeID) (sequence.Introduction, error) {
 	reply, err := n.Engine.JWT(ctx, node, n.Token)
+	if choria.NoToken(err) {
+		return sequence.Introduction{}, fmt.Errorf("%w: %w", sequence.ErrNoToken, err)
+	}
 	return sequence.Introduction{Token: reply.JWT, ECDH: reply.ECDHPublic}, blame(err)
 }
 
@@ -75,13 +78,9 @@ func (n Network) Inventory(ctx context.Context, node receipt.NodeID) (json.RawMe
 	return inventory, blame(err)
 }
 
-// blame tells what a failed fact says: that the node is not there or declines, that the broker is away, or else that the node does not
-// answer.
+// blame tells what a failed fact says: that the node is not there, that the broker is away, or else that the node does not answer.
 func blame(err error) error {
-	var declined *choria.ReplyError
 	switch {
-	case errors.As(err, &declined):
-		return fmt.Errorf("%w: %w", sequence.ErrDeclined, err)
 	case errors.Is(err, choria.ErrNobody):
 		return fmt.Errorf("%w: %w", sequence.ErrAbsent, err)
 	case errors.Is(err, choria.ErrNotConnected):

@@ -238,6 +238,11 @@ func (b *Bench) SawLife(i receipt.Incarnation, validated, known int64) receipt.E
 	}}
 }
 
+// SawIdle is an answer from behind the node's action mutex.
+func (b *Bench) SawIdle(i receipt.Incarnation) receipt.Evidence {
+	return receipt.Evidence{Kind: receipt.SawIdle, Source: "node", At: b.Clock.Now(), Idle: &receipt.IdleSeen{Incarnation: i}}
+}
+
 // SawReply is a late reply.
 func (b *Bench) SawReply(e receipt.Event, text string) receipt.Evidence {
 	return receipt.Evidence{Kind: receipt.SawReply, Source: "node", At: b.Clock.Now(), Reply: &receipt.ReplySeen{Text: text, Means: e}}

@@ -39,6 +39,7 @@ func Run(t *testing.T, f Factory) {
 		{"a count from a former baseline", testFormerBaseline},
 		{"verdicts", testVerdicts},
 		{"verdict refused", testVerdictRefused},
+		{"verdict that may be a guess", testGuess},
 		{"out until another incarnation", testOut},
 		{"admit by hand", testByHand},
 		{"prune", testPrune},

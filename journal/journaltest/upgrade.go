@@ -49,6 +49,8 @@ func testUpgradeProved(b *Bench) {
 		b.T.Helper()
 		job := b.Claimed(node)
 		r := b.Done(job.ID, receipt.ReleaseUpdate, Life(1), receipt.Lost, journal.Next{})
+		b.Clock.Add(TTL + Skew + time.Second)
+		e.At = b.Clock.Now()
 		_, err := b.Store.Note(b.Ctx(), r.ID, []receipt.Evidence{e}, nil)
 		b.ok(err)
 		settled, proof, err := b.Store.Prove(b.Ctx(), r.ID)
@@ -58,9 +60,8 @@ func testUpgradeProved(b *Bench) {
 		}
 		b.upgraded(node, job.ID)
 	}
-	now := b.Clock.Now()
-	prove("n1", receipt.Evidence{Kind: receipt.SawEvent, Source: "event", At: now, Event: &receipt.EventSeen{Type: "upgraded", Version: "1.2.3"}})
-	prove("n2", receipt.Evidence{Kind: receipt.SawStats, Source: "node", At: now, Stats: &receipt.StatsSeen{Incarnation: Life(2), Validated: 1, Version: "1.2.3"}})
+	prove("n1", receipt.Evidence{Kind: receipt.SawEvent, Source: "event", Event: &receipt.EventSeen{Type: "upgraded", Version: "1.2.3"}})
+	prove("n2", receipt.Evidence{Kind: receipt.SawStats, Source: "node", Stats: &receipt.StatsSeen{Incarnation: Life(2), Validated: 1, Version: "1.2.3"}})
 
 	job := b.Claimed("n3")
 	r := b.Done(job.ID, receipt.ReleaseUpdate, Life(1), receipt.Lost, journal.Next{})
