@@ -29,33 +29,39 @@ var boundaries = []boundary{
 	{"restart", fleet.PhaseEnd},
 }
 
-// TestKilledAtEachStepBoundary gives each boundary a node of its own. With one lane nothing else is in flight at a kill, so
-// what may be blocked afterwards is known exactly: a configure whose reply and event nobody heard.
+// TestKilledAtEachStepBoundary gives each boundary a node of its own.
 func TestKilledAtEachStepBoundary(t *testing.T) {
+	s := killedAtEach(t, boundaries, options{worker: fleet.WorkerOptions{Values: short(nil)}})
+	s.done(map[string]int{"configure": 1, "restart": 1})
+}
+
+// killedAtEach kills the worker once at each boundary, every time on another node, until what is left is truly ambiguous, and has that
+// decided on. With one lane nothing else is in flight at a kill, so what may be blocked afterwards is known exactly: a configure whose
+// reply and event nobody heard.
+func killedAtEach(t *testing.T, boundaries []boundary, o options) *site {
+	t.Helper()
 	var mu sync.Mutex
 	hit := map[boundary]string{} // by node
 	kills := make(chan boundary, len(boundaries))
-	s := newSite(t, options{
-		nodes:  len(boundaries),
-		worker: fleet.WorkerOptions{Values: short(nil)},
-		hook: func(s *site, c fleet.Call) fleet.Fault {
-			b := boundary{c.Action, c.Phase}
-			mu.Lock()
-			mine := hit[b] == "" && slices.Contains(boundaries, b)
-			for _, node := range hit {
-				mine = mine && node != c.Node // one kill per node
-			}
-			if mine {
-				hit[b] = c.Node
-			}
-			mu.Unlock()
-			if mine {
-				s.kill()
-				kills <- b
-			}
-			return fleet.Fault{}
-		},
-	})
+	o.nodes = len(boundaries)
+	o.hook = func(s *site, c fleet.Call) fleet.Fault {
+		b := boundary{c.Action, c.Phase}
+		mu.Lock()
+		mine := hit[b] == "" && slices.Contains(boundaries, b)
+		for _, node := range hit {
+			mine = mine && node != c.Node // one kill per node
+		}
+		if mine {
+			hit[b] = c.Node
+		}
+		mu.Unlock()
+		if mine {
+			s.kill()
+			kills <- b
+		}
+		return fleet.Fault{}
+	}
+	s := newSite(t, o)
 	s.start()
 	for range boundaries {
 		select {
@@ -78,18 +84,19 @@ func TestKilledAtEachStepBoundary(t *testing.T) {
 	})
 	s.reconcileByHand()
 	s.awaitFleet("every node is provisioned", func(st fleet.State) bool { return st.Count(joined) == len(boundaries) })
+	return s
+}
+
+// done wants every node to be provisioned by exactly these actions, nothing open, and nothing done twice.
+func (s *site) done(want map[string]int) {
+	s.t.Helper()
 	s.await("nothing is open", func() bool { return len(s.inspect().Items) == 0 })
 	if code := s.stop(); code != 0 {
-		t.Errorf("the worker stopped with exit code %d", code)
+		s.t.Errorf("the worker stopped with exit code %d", code)
 	}
 	s.noneTwice()
 	for _, node := range s.fleet.Nodes() {
-		if n := s.begins(node, "configure"); n != 1 {
-			t.Errorf("%s was configured %d times", node, n)
-		}
-		if n := s.begins(node, "restart"); n != 1 {
-			t.Errorf("%s was restarted %d times", node, n)
-		}
+		s.ran(node, want)
 	}
 }
 

@@ -132,6 +132,9 @@ func node(n receipt.Node, dir string) Node {
 		if !n.OutOf.Known() {
 			out.Why = fmt.Sprintf("%s: stays out until it is admitted by hand or seen as another process", n.Out)
 		}
+		if n.HeldWhy != "" {
+			out.Why += "; " + n.HeldWhy
+		}
 	}
 	return out
 }

@@ -105,6 +105,7 @@ func (s *stage) step(j *receipt.Job, n *receipt.Node, event receipt.JobEvent, ne
 		j.EndedAt = s.now
 		n.Job, n.LastResult, n.LastEnded = "", next.Result, s.now
 		if next.Result.StaysOut() {
+			n.HeldWhy = j.Why
 			n.Out, n.OutOf = next.Result, j.Incarnation // unknown if the job never got so far: then the first one seen counts as it
 		}
 	}
