@@ -35,9 +35,14 @@ var layers = map[string][]string{
 	"internal/wiring": {
 		"receipt", "journal", "sequence", "internal/choria", "internal/config", "internal/credentials", "internal/helper",
 	},
-	"crashtests":       {"internal/fleet"},
-	"crashtests/model": {"receipt"},
-	"packaging":        {},
+	"crashtests":           {"internal/fleet"},
+	"crashtests/model":     {"receipt"},
+	"crashtests/trace":     {},
+	"crashtests/tracefs":   {"crashtests/trace"},
+	"crashtests/powerloss": {"crashtests/trace"},
+	"crashtests/oracle":    {"crashtests/trace", "internal/fleet"},
+	"crashtests/lightnode": {"internal/fleet"},
+	"packaging":            {},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
 		"internal/agent", "internal/control", "internal/crashpoint", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/wiring",
@@ -45,7 +50,7 @@ var layers = map[string][]string{
 }
 
 // withChoria are the packages that may need go-choria to build.
-var withChoria = []string{"internal/choria", "internal/fleet", "internal/wiring", "cmd/provctl", "crashtests"}
+var withChoria = []string{"internal/choria", "internal/fleet", "internal/wiring", "cmd/provctl", "crashtests", "crashtests/lightnode", "crashtests/oracle"}
 
 type listed struct {
 	ImportPath string

@@ -73,10 +73,10 @@ type Node struct {
 	Incarnation Incarnation `json:"incarnation,omitzero"` // last known
 	Receipts    []ReceiptID `json:"receipts,omitempty"`   // of that incarnation, in sequence order
 	HeldUntil   time.Time   `json:"held_until,omitzero"`  // not taken before; wall clock
-	HeldWhy     string      `json:"held_why,omitempty"` // why it is held or out
-	Forgiven    Seq         `json:"forgiven,omitzero"` // admitted by hand then: what failed or was abandoned before does not count
-	Out         Result      `json:"out,omitzero"`      // Exhausted or GivenUp: not taken at all
-	OutOf       Incarnation `json:"out_of,omitzero"`   // ... while this incarnation lasts
+	HeldWhy     string      `json:"held_why,omitempty"`   // why it is held or out
+	Forgiven    Seq         `json:"forgiven,omitzero"`    // admitted by hand then: what failed or was abandoned before does not count
+	Out         Result      `json:"out,omitzero"`         // Exhausted or GivenUp: not taken at all
+	OutOf       Incarnation `json:"out_of,omitzero"`      // ... while this incarnation lasts
 	LastResult  Result      `json:"last_result,omitzero"`
 	LastEnded   time.Time   `json:"last_ended,omitzero"`
 }

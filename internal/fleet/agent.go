@@ -132,7 +132,7 @@ func (w *watcher) HandleMessage(ctx context.Context, msg inter.Message, req prot
 	case Answer:
 		w.node.turn.giveBack()
 		w.log(c, PhaseAnswered, c.fault.Code, c.fault.Text)
-		w.send(ctx, c, &agents.AgentReply{Message: msg, Request: req, Body: answerBody(c)})
+		w.send(ctx, c, &agents.AgentReply{Message: msg, Request: req, Body: answerBody(c.action, c.fault)})
 		return
 	}
 	reply := w.run(ctx, c)

@@ -61,21 +61,26 @@ func (n *nodeProcess) configuration(ctx context.Context) (*config.Config, error)
 		cfg.LogLevel = n.spec.LogLevel
 	}
 	provtarget.Configure(ctx, cfg, n.log)
-	if why := n.reprovision(cfg); why != "" {
+	if why := reprovision(cfg); why != "" {
 		n.log.Warnf("Provisioning again: %s", why)
 		// What belonged to the failed configuration goes, so that it is not mistaken for a match later
 		// (cmd/server_run.go:62-73).
-		for _, f := range []string{
-			cfg.Choria.ServerTokenSeedFile, cfg.Choria.ServerTokenFile,
-			cfg.Choria.ChoriaSecuritySeedFile, cfg.Choria.ChoriaSecurityTokenFile,
-		} {
-			if f != "" {
-				_ = os.Remove(f)
-			}
-		}
+		forget(cfg)
 		return n.provisioningConfiguration(path)
 	}
 	return cfg, nil
+}
+
+// forget removes the token and the seed that a configuration names.
+func forget(cfg *config.Config) {
+	for _, f := range []string{
+		cfg.Choria.ServerTokenSeedFile, cfg.Choria.ServerTokenFile,
+		cfg.Choria.ChoriaSecuritySeedFile, cfg.Choria.ChoriaSecurityTokenFile,
+	} {
+		if f != "" {
+			_ = os.Remove(f)
+		}
+	}
 }
 
 // provisioningConfiguration is that of a server in provisioning mode. The identity comes from a file because go-choria
@@ -94,7 +99,7 @@ func (n *nodeProcess) provisioningConfiguration(path string) (*config.Config, er
 
 // reprovision tells why a server with that configuration goes back into provisioning, empty when it does not
 // (cmd/server_run.go:176-203).
-func (n *nodeProcess) reprovision(cfg *config.Config) string {
+func reprovision(cfg *config.Config) string {
 	if cfg.Choria.ServerAnonTLS && cfg.Choria.ServerTokenSeedFile != "" && cfg.Choria.ServerTokenFile != "" {
 		if why := mismatch(cfg.Choria.ServerTokenFile, cfg.Choria.ServerTokenSeedFile); why != "" {
 			return why

@@ -136,29 +136,34 @@ func (f *Fleet) addNode(name string) error {
 	if err := os.Mkdir(n.dir, 0o700); err != nil {
 		return err
 	}
-	facts, err := json.Marshal(factsOf(name, len(f.nodes)))
-	if err != nil {
-		return err
-	}
-	if err = os.WriteFile(filepath.Join(n.dir, "facts.json"), facts, 0o600); err != nil {
-		return err
-	}
-	token := filepath.Join(n.dir, provisionFile)
 	update := f.opts.Upgradable && !slices.Contains(f.opts.Fixed, name)
-	if err = f.keys.writeProvisioningToken(token, filepath.Join(n.dir, "facts.json"), f.BrokerURL(), update); err != nil {
+	if err := f.writeIdentity(n.dir, name, len(f.nodes), update); err != nil {
 		return err
 	}
 	if f.opts.Version != "" {
-		if err = writeExecutable(filepath.Join(n.dir, executableFile), release(f.opts.Version, f.opts.NodeCommand)); err != nil {
+		if err := writeExecutable(filepath.Join(n.dir, executableFile), release(f.opts.Version, f.opts.NodeCommand)); err != nil {
 			return err
 		}
 	}
 	spec := nodeSpec{Name: name, RealSplay: f.opts.RealSplay, Splay: f.opts.Splay, LogLevel: f.opts.NodeLogLevel}
-	if err = spec.write(n.dir); err != nil {
+	if err := spec.write(n.dir); err != nil {
 		return err
 	}
 	f.nodes[name] = n
 	return nil
+}
+
+// writeIdentity writes the facts of node i and the provisioning token that points at them.
+func (f *Fleet) writeIdentity(dir, name string, i int, allowUpdate bool) error {
+	facts, err := json.Marshal(factsOf(name, i))
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, factsFile)
+	if err = os.WriteFile(path, facts, 0o600); err != nil {
+		return err
+	}
+	return f.keys.writeProvisioningToken(filepath.Join(dir, provisionFile), path, f.BrokerURL(), allowUpdate)
 }
 
 // factsOf makes an inventory that looks like a host's.

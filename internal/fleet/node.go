@@ -25,6 +25,7 @@ const (
 	serverConfig  = "server.conf"
 	identityFile  = "identity.conf"
 	provisionFile = "provisioning.jwt"
+	factsFile     = "facts.json"
 )
 
 // nodeSpec is what the fleet tells a node through a file in its directory.

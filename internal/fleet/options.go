@@ -28,7 +28,8 @@ type Options struct {
 	Nodes int
 	// Names gives the identity of node i, counted from 1. The default is node-001.example.net and so on.
 	Names func(i int) string
-	// NodeCommand is the argv of a process that calls NodeMain with the arguments that follow its own.
+	// NodeCommand is the argv of a process that calls NodeMain with the arguments that follow its own. A broker alone needs
+	// it only for the helper of X509 and for Publish.
 	NodeCommand []string
 	// NodeEnv is added to the environment of the nodes.
 	NodeEnv []string
@@ -127,7 +128,7 @@ func (o Options) versions() (Options, error) {
 
 // command resolves the node's executable: a node executes argv[0] again when it restarts, from a directory of its own.
 func (o Options) command() ([]string, error) {
-	if o.Nodes == 0 {
+	if len(o.NodeCommand) == 0 && o.Nodes == 0 {
 		return nil, nil
 	}
 	if len(o.NodeCommand) == 0 {

@@ -108,7 +108,7 @@ func (w *watcher) alter(c *call, body []byte) error {
 	wire := a.Wire
 	if wire == nil {
 		var err error
-		if wire, err = w.envelope(c, a, body); err != nil {
+		if wire, err = alteredReply(w.fw, c.req, w.node.spec.Name, a, body); err != nil {
 			return err
 		}
 	}
@@ -118,22 +118,21 @@ func (w *watcher) alter(c *call, body []byte) error {
 	return nil
 }
 
-// envelope wraps a body as a reply to another request or of another sender.
-func (w *watcher) envelope(c *call, a Alteration, body []byte) ([]byte, error) {
-	sender := w.node.spec.Name
+// alteredReply wraps a body as a reply to another request or of another sender.
+func alteredReply(fw inter.Framework, req protocol.Request, sender string, a Alteration, body []byte) ([]byte, error) {
 	if a.Sender != "" {
 		sender = a.Sender
 	}
-	reply, err := replyTo(c.req, sender, a.RequestID)
+	reply, err := replyTo(req, sender, a.RequestID)
 	if err != nil {
 		return nil, fmt.Errorf("making an altered reply: %w", err)
 	}
 	reply.SetMessage(body)
-	secure, err := w.fw.NewSecureReply(reply)
+	secure, err := fw.NewSecureReply(reply)
 	if err != nil {
 		return nil, fmt.Errorf("making an altered reply: %w", err)
 	}
-	transport, err := w.fw.NewTransportForSecureReply(secure)
+	transport, err := fw.NewTransportForSecureReply(secure)
 	if err != nil {
 		return nil, fmt.Errorf("making an altered reply: %w", err)
 	}
@@ -162,13 +161,13 @@ func replyTo(req protocol.Request, sender, request string) (protocol.Reply, erro
 }
 
 // answerBody is the RPC reply of an Answer fault.
-func answerBody(c *call) []byte {
-	data := c.fault.Data
+func answerBody(action string, f Fault) []byte {
+	data := f.Data
 	if len(data) == 0 {
 		data = json.RawMessage("{}")
 	}
 	body, err := json.Marshal(map[string]any{
-		"action": c.action, "statuscode": c.fault.Code, "statusmsg": c.fault.Text, "data": data,
+		"action": action, "statuscode": f.Code, "statusmsg": f.Text, "data": data,
 	})
 	if err != nil {
 		return []byte("{}")
