@@ -25,7 +25,7 @@ var layers = map[string][]string{
 	"fence":                {"receipt", "internal/localfs"},
 	"journal":              {"receipt", "internal/localfs", "internal/crashpoint"},
 	"journal/journaltest":  {"receipt", "journal"},
-	"internal/choria":      {"receipt", "internal/agent"},
+	"internal/choria":      {"receipt", "internal/agent", "internal/crashpoint"},
 	"internal/control":     {"receipt", "journal"},
 	"sequence":             {"receipt", "journal", "internal/agent", "internal/helper", "internal/crashpoint"},
 	"inspect":              {"receipt", "journal", "internal/control"},
