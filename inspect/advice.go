@@ -48,11 +48,11 @@ func propose(r receipt.Receipt, now time.Time) *Proposal {
 }
 
 // caution says what has to come before a verdict.
-func caution(r receipt.Receipt) []string {
-	if !r.MayStillRun() {
+func caution(r receipt.Receipt, now time.Time) []string {
+	if !r.Horizon.Passed(now) || !r.MayStillRun() {
 		return nil
 	}
-	return []string{"The node answers, and has not shown since the horizon that it has done all that it accepted: the request may still wait in it. The worker asks it every 15 s; until it has answered, not-applied is refused, and what its disk shows is not final."}
+	return []string{"The node has not shown since the horizon that it has done all that it accepted: the request may still wait in it. The worker asks it every 15 s; until it has answered, not-applied is refused, and what its disk shows is not final."}
 }
 
 // look says what an operator can look at by hand. What a node does with each request is in docs/design.md.

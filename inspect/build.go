@@ -112,7 +112,7 @@ func item(r receipt.Receipt, now time.Time, dir string) Item {
 		Since: r.RequestTime.UTC(), AgeSeconds: max(0, int64(now.Sub(r.RequestTime)/time.Second)), Why: r.Why,
 		Job: r.Job, Claim: r.ClaimNo, Epoch: r.Epoch, Request: r.Request,
 		Horizon: r.Horizon.UTC(), HorizonLeft: int64(math.Ceil(r.Horizon.Left(now).Seconds())), Incarnation: r.Incarnation,
-		Evidence: make([]Evidence, 0, len(r.Evidence)), FirstLine: firstLine(r), Look: append(caution(r), look(r)...), Commands: []Command{},
+		Evidence: make([]Evidence, 0, len(r.Evidence)), FirstLine: firstLine(r), Look: append(caution(r, now), look(r)...), Commands: []Command{},
 	}
 	for _, e := range r.Evidence {
 		i.Evidence = append(i.Evidence, Evidence{Kind: e.Kind, Source: e.Source, At: e.At.UTC(), Text: e.String()})

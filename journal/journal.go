@@ -26,15 +26,17 @@ type Journal struct {
 	marker    *markerFile // written by the committer alone
 	markInode os.FileInfo
 
-	queue  queue
-	done   chan struct{} // closed when the committer has ended
-	mu     sync.Mutex    // guards what follows
-	meta   meta          // as last acknowledged
-	term   receipt.Epoch // of this worker; 0 until RaiseEpoch
-	failed *StoppedError
-	broken bool // a panic went through bbolt: it is not called any more
-	closed bool
-	stats  Stats
+	queue queue
+	done  chan struct{} // closed when the committer has ended
+
+	stopped chan struct{} // closed when failed is set
+	mu      sync.Mutex    // guards what follows
+	meta    meta          // as last acknowledged
+	term    receipt.Epoch // of this worker; 0 until RaiseEpoch
+	failed  *StoppedError
+	broken  bool // a panic went through bbolt: it is not called any more
+	closed  bool
+	stats   Stats
 
 	fault func(point string) error // nil outside of tests
 }
@@ -78,6 +80,9 @@ func (j *Journal) Tally() Tally {
 	defer j.mu.Unlock()
 	return j.meta.Tally
 }
+
+// Stopped is closed once a write failed; see Failed. It may have been one that nobody waits for.
+func (j *Journal) Stopped() <-chan struct{} { return j.stopped }
 
 // Failed is nil, or the *StoppedError that every write gets since one failed. It does not clear until the journal is opened again.
 func (j *Journal) Failed() error {
@@ -164,6 +169,7 @@ func (j *Journal) stop(cause error) error {
 	}
 	if j.failed == nil {
 		j.failed = &StoppedError{Path: j.path, Cause: cause}
+		close(j.stopped)
 		j.o.Log.Error("journal stopped: no effect may be sent any more", "path", j.path, "error", cause.Error())
 	}
 	return j.failed

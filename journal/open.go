@@ -29,7 +29,7 @@ func Open(dir string, o Options) (*Journal, error) {
 	if err := removeTemps(dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	j := &Journal{dir: dir, path: path, o: o, markInode: markInode, queue: queue{wake: make(chan struct{}, 1)}, done: make(chan struct{})}
+	j := &Journal{dir: dir, path: path, o: o, markInode: markInode, queue: queue{wake: make(chan struct{}, 1)}, done: make(chan struct{}), stopped: make(chan struct{})}
 	if err := j.open(m); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), j.abandon())
 	}
@@ -40,6 +40,11 @@ func Open(dir string, o Options) (*Journal, error) {
 func (j *Journal) open(m mark) (err error) {
 	if j.db, j.file, err = openWritable(j.path); err != nil {
 		return err
+	}
+	// What a killed process wrote is seen whether or not it is on the disk, the file's own name included. A marker that counts on
+	// it, or a commit into a file that has no durable name, must not come first.
+	if err := errors.Join(j.file.Sync(), syncDir(j.dir)); err != nil {
+		return fmt.Errorf("journal %s: %w: check the disk, then start again", j.path, err)
 	}
 	if err := j.load(m); err != nil {
 		return err

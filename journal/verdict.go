@@ -281,8 +281,8 @@ func (s *stage) decide(d Decision) (receipt.Receipt, error) {
 	case !r.Horizon.Passed(s.now):
 		return r, &BeforeHorizonError{Receipt: r.ID, Left: r.Horizon.Left(s.now)}
 	case d.Verdict == receipt.VerdictNotApplied && r.MayStillRun():
-		return r, fmt.Errorf("%w: %s answers as %s, and its agent has not shown since %s that it has done what it accepted; let the worker look (provctl run, every 15 s), or restart the node's server",
-			ErrMayStillRun, r.Node, r.Incarnation, r.Horizon.UTC().Format("15:04:05 MST"))
+		return r, fmt.Errorf("%w: %s has not shown since %s that it has done what it accepted; the worker asks it every 15 s, so let one run until it has; if it never answers, restart its server, or abandon",
+			ErrMayStillRun, r.Node, r.Horizon.UTC().Format("15:04:05 MST"))
 	}
 	seq := s.next()
 	r.Decisions = append(r.Decisions[:len(r.Decisions):len(r.Decisions)], receipt.Decision{

@@ -84,19 +84,19 @@ func (r Receipt) contradicted() bool {
 	})
 }
 
-// MayStillRun reports whether an unknown effect may still be waiting in its node although its request has expired: the node answers in
-// the same incarnation, and no answer since the horizon shows that it has done all it accepted. To say not-applied then is a guess.
+// MayStillRun reports whether an unknown effect may still be waiting in its node although its request has expired: the node was not seen
+// as another incarnation, and no answer since the horizon shows that it has done all it accepted. To say not-applied then is a guess.
 func (r Receipt) MayStillRun() bool {
 	if r.Status != Unknown || r.Action.Repeatable() {
 		return false
 	}
-	alive := false
+	same := true
 	for _, e := range r.Evidence {
 		if e.Kind == SawStats {
-			alive = e.Stats.Incarnation == r.Incarnation
+			same = e.Stats.Incarnation == r.Incarnation
 		}
 	}
-	return alive && !r.ShownIdle()
+	return same && !r.ShownIdle()
 }
 
 // ShownIdle reports whether the node has shown, since the request can no longer be accepted, that it has done all that it accepted.
@@ -136,6 +136,13 @@ func (h History) Tried(a Action) bool {
 		}
 	}
 	return false
+}
+
+// Doubtful reports whether a request of the incarnation may have been accepted and never answered: it may wait in the node still.
+func (h History) Doubtful() bool {
+	return slices.ContainsFunc(h.Receipts, func(r Receipt) bool {
+		return r.Status == NotApplied || r.Status == Moot || r.Status == Abandoned
+	})
 }
 
 // Configured reports whether any configure receipt exists for the incarnation, whatever became of it.

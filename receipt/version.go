@@ -19,7 +19,7 @@ func CheckVersion(v string) error {
 	case len(v) > maxVersion:
 		return fmt.Errorf("%w: version %.80q is longer than %d characters", ErrInvalid, v, maxVersion)
 	case strings.ContainsFunc(v, func(r rune) bool { return !strings.ContainsRune(".-+~^_:", r) && !isAlphanumeric(r) }):
-		return fmt.Errorf("%w: version %.80q holds something else than letters, digits and .-+~^_:", ErrInvalid, v)
+		return fmt.Errorf("%w: version %.80q holds something else than letters, digits and the signs :.-+~^_ of versions", ErrInvalid, v)
 	case !strings.ContainsFunc(v, isAlphanumeric):
 		return fmt.Errorf("%w: version %.80q holds no letter and no digit", ErrInvalid, v)
 	}

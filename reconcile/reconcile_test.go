@@ -181,11 +181,11 @@ func TestPendingOfADeadWorker(t *testing.T) {
 			b := inspecttest.New(t, t.TempDir(), time.Now())
 			r := b.Pending("n1.example.net", receipt.Configure, time.Hour).Receipt()
 			_ = b.Close()
-			if err := decide(t, b, reconcile.Request{Receipt: string(r.ID), Seen: seen(r)}); err != nil {
+			if err := decide(t, b, reconcile.Request{Receipt: string(r.ID), Seen: seen(r), Verdict: receipt.VerdictAbandon}); err != nil {
 				t.Fatal(err)
 			}
-			if now := read(t, b, r.ID); now.Status != receipt.NotApplied {
-				t.Errorf("receipt is %s, want not-applied", now.Status)
+			if now := read(t, b, r.ID); now.Status != receipt.Abandoned {
+				t.Errorf("receipt is %s, want abandoned", now.Status)
 			}
 		})
 	}

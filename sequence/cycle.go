@@ -155,7 +155,10 @@ func (p *pass) introduce() error {
 	}
 	var node Introduction
 	err := p.fact(func(ctx context.Context) (err error) {
-		node, err = p.Wire.JWT(ctx, p.job.Node)
+		if node, err = p.Wire.JWT(ctx, p.job.Node); p.history.Doubtful() && (err == nil || errors.Is(err, ErrNoToken)) {
+			// A mutex lets a newcomer pass at the very moment of its release, but not twice.
+			node, err = p.Wire.JWT(ctx, p.job.Node)
+		}
 		return err
 	})
 	if errors.Is(err, ErrNoToken) && !p.Flow.JWT {

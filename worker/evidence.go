@@ -80,7 +80,7 @@ func (w *Worker) due() ([]receipt.ReceiptID, time.Duration) {
 		switch left := watch.next.Sub(now); {
 		case watch.looking:
 		case left <= 0:
-			watch.looking = true
+			watch.looking, watch.next = true, time.Time{}
 			due = append(due, id)
 		default:
 			wait = min(wait, left)
@@ -111,7 +111,9 @@ func (w *Worker) look(ctx context.Context, id receipt.ReceiptID) {
 	w.mu.Lock()
 	if watch := w.watches[id]; watch != nil {
 		watch.looking = false
-		watch.next = nextLook(w.o.Now(), watch.horizon)
+		if watch.next.IsZero() { // else something came up meanwhile that this look may not have seen
+			watch.next = nextLook(w.o.Now(), watch.horizon)
+		}
 		if settled {
 			delete(w.watches, id)
 		}
@@ -225,8 +227,10 @@ func (w *Worker) showIdle(ctx context.Context, r receipt.Receipt) error {
 	asking, cancel := context.WithTimeout(ctx, factTimeout)
 	defer cancel()
 	asked := w.o.Now()
-	if _, err := w.net.JWT(asking, r.Node); err != nil && !errors.Is(err, sequence.ErrNoToken) {
-		return nil
+	for range 2 { // a mutex lets a newcomer pass at the very moment of its release, but not twice
+		if _, err := w.net.JWT(asking, r.Node); err != nil && !errors.Is(err, sequence.ErrNoToken) {
+			return nil
+		}
 	}
 	stats, _, err := w.net.Stats(asking, r.Node)
 	if err != nil || stats.Incarnation != r.Incarnation { // else it was that incarnation which answered before

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func waiting(tb testing.TB) *Worker {
 	return w
 }
 
-// admitAll sights the nodes and waits until all of them wait for a lane; the last of them is admitted last.
+// admitAll sights the nodes and waits until all of them wait for a lane.
 func admitAll(tb testing.TB, w *Worker, nodes []receipt.NodeID) {
 	tb.Helper()
 	for _, n := range nodes {
@@ -61,8 +62,7 @@ func admitAll(tb testing.TB, w *Worker, nodes []receipt.NodeID) {
 	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	last := nodes[len(nodes)-1]
-	for !w.waits(last) {
+	for !w.wait(nodes) {
 		select {
 		case <-tick.C:
 		case err := <-w.fatal:
@@ -73,10 +73,11 @@ func admitAll(tb testing.TB, w *Worker, nodes []receipt.NodeID) {
 	}
 }
 
-func (w *Worker) waits(n receipt.NodeID) bool {
+// wait tells whether all the nodes wait, and no sighting is left to admit.
+func (w *Worker) wait(nodes []receipt.NodeID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.queue.has(n)
+	return len(w.seen) == 0 && !slices.ContainsFunc(nodes, func(n receipt.NodeID) bool { return !w.queue.has(n) })
 }
 
 // BenchmarkStorm tells what 50,000 nodes cost that ask for the first time, and what they cost at each interval while they wait.

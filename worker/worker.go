@@ -210,6 +210,7 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 		select {
 		case <-ctx.Done():
 		case err = <-w.fatal:
+		case <-w.j.Stopped(): // by a change that nobody waits for
 		}
 	}
 	w.stop(cancel, cancelFacts, cancelEffects, &loops)
@@ -217,6 +218,7 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 		select {
 		case err = <-w.fatal:
 		default:
+			err = w.j.Failed()
 		}
 	}
 	return err

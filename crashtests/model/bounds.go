@@ -14,20 +14,17 @@ type Assumption uint8
 
 // The assumptions that a run can do without, to show what they are for.
 const (
-	SteadyWindow   Assumption = iota + 1 // see Assumptions
-	LastingVerdict                       // see Assumptions
+	SteadyWindow Assumption = iota + 1 // see Assumptions
 )
 
 // Assumptions says in words what every run takes for granted; those with a number can be left out.
 func Assumptions() []string {
 	return []string{
-		"steady-window: a node does not restart by itself between a worker's look at it and the end of the request's flight " +
-			"(docs/design.md, Fences)",
-		"lasting-verdict: an operator who says not-applied has seen that the request neither ran nor waits for the node's mutex; " +
-			"one who says applied has seen its effect",
+		"steady-window: a node that restarts by itself between a worker's look at it and the end of the request's flight does not take " +
+			"that request in its next life (docs/design.md, What stays open)",
+		"what an operator says is so at that moment: not-applied, it has not run; applied, it has had its effect",
 		"a request is delivered once or not at all, and a node drops it after its horizon: clocks agree within the allowed skew",
 		"a node's event does not come later than its reply, nor from a life that is over: both come on one connection",
-		"a verdict is given on what is so at that moment (the compare-and-set on the version keeps it from being given on less)",
 		"a node runs one process, and its answers are true",
 		"a commit that returned without an error is on the disk, and a replaced journal is a copy of the moment of its replacement",
 	}

@@ -50,6 +50,28 @@ func (n *next) lookNote(w int) bool {
 	return true
 }
 
+// showIdle asks the node for its token, behind its action mutex, and then once more for its stats: worker.(*Worker).showIdle. It is one
+// step: once the node can accept the request no longer, a life that was idle stays so.
+func (n *next) showIdle(w int) bool {
+	me := &n.Workers[w]
+	o := n.open()
+	if me.PC != Idle || me.Orphan || me.Look != 0 || o == nil || o.Status != receipt.Unknown || n.Node.Mode != Answers || n.busy() {
+		return false
+	}
+	seen := Obs{Kind: receipt.SawIdle, Phase: o.Phase, Inc: n.Node.Inc}
+	if n.m.has(EarlyIdle) {
+		seen.Phase = max(seen.Phase, Expired)
+	}
+	if seen.Inc != o.Inc || !horizon.Passed(now(seen.Phase)) || !n.receipt(int(n.Open)-1).MayStillRun() {
+		return false
+	}
+	n.asks(w)
+	if n.write(w) {
+		n.note(seen)
+	}
+	return true
+}
+
 // rebase moves the baseline to the answer just seen, which showed that the request had not been dispatched: movesBaseline in
 // journal/verdict.go. What was validated since is in excess already.
 func (n *next) rebase() {
@@ -76,7 +98,12 @@ func (n *next) prove(i int) {
 			}
 		}
 	}
-	if p, ok := receipt.Prove(r, n.history(o.Inc), now(phase)); ok {
+	p, ok := receipt.Prove(r, n.history(o.Inc), now(phase))
+	if !ok && n.m.has(EarlyNewStart) {
+		p, ok = receipt.ByNewIncarnation(r, n.history(o.Inc), now(Expired))
+		p.Rule = receipt.RuleNewStart
+	}
+	if ok {
 		n.m.proved[p.Rule]++
 		step, result := afterProof(o.Action, p)
 		n.resolve(i, p.Event, step, result)

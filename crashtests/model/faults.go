@@ -29,6 +29,10 @@ const (
 	NeverProve                       // gathers evidence and settles nothing by it
 	ForgetHistory                    // asks for the history without the receipts of earlier jobs and claims
 	NoTTL                            // nodes take requests of any age
+	NoContradiction                  // asks for the history without what was noted after a verdict
+	NotIdle                          // takes not-applied for an effect that may still wait in its node
+	EarlyIdle                        // has the node show before the horizon that it is idle
+	EarlyNewStart                    // a new start counts before the horizon
 	SameEpoch                        // starts without raising the epoch
 )
 

@@ -23,6 +23,7 @@ const (
 	StaleWrite                             // the journal took a write of an earlier epoch
 	LostLock                               // the fence passed a worker that has lost its lock
 	EpochBack                              // an epoch was not above all before
+	Contradicted                           // an effect was begun anew although the node had said, against a verdict, that it did it
 	IllegalMove                            // the program asked for a transition that its tables do not hold
 )
 
@@ -43,6 +44,7 @@ var invariantNames = [...]string{
 	StaleWrite:        "no write of an earlier epoch",
 	LostLock:          "no effect passes the fence without the lock",
 	EpochBack:         "epochs rise",
+	Contradicted:      "no effect is begun anew against the node's word",
 	IllegalMove:       "only transitions of the tables",
 }
 
@@ -67,6 +69,15 @@ func (n *next) onPublish(i int) {
 	n.must(n.Open == 0 || int(n.Open) == i+1 || n.Ops[i].Phase != Fresh && !n.m.has(NoTTL), TwoOpen)
 }
 
+// onBegin is asked when an effect is about to get a receipt.
+func (n *next) onBegin(a receipt.Action, inc uint8) {
+	for i := range n.used() {
+		o := &n.Ops[i]
+		said := o.Told || o.Heard == receipt.ReplyApplied || o.Heard == receipt.ReplyFailed
+		n.must(!said || o.Action != a || o.Inc != inc, Contradicted)
+	}
+}
+
 // onRun is asked when the node begins to execute a request.
 func (n *next) onRun(i int) {
 	o := &n.Ops[i]
@@ -76,7 +87,7 @@ func (n *next) onRun(i int) {
 	switch o.Status {
 	case receipt.Pending, receipt.Unknown:
 	case receipt.Abandoned: // it claims nothing
-	case receipt.Moot: // keys may be made again: one accepted in time may still wait for the node's mutex
+	case receipt.Moot, receipt.NotApplied: // keys may be made again: one accepted in time may still wait for the node's mutex
 		n.must(o.Action.Repeatable(), RanAfterOutcome)
 	default:
 		n.must(false, RanAfterOutcome)
@@ -156,6 +167,9 @@ func (m *Model) lookedAt(s *State) bool {
 	}
 	for w := range s.Workers {
 		n := &next{State: *s, m: m}
+		if n.showIdle(w) {
+			return false
+		}
 		if n.lookAsk(w) && n.lookNote(w) {
 			n.normalise(!m.has(NoWriteEpoch))
 			return n.State == *s

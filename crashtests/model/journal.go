@@ -74,6 +74,11 @@ func (n *next) mayBegin(w int) bool {
 		}
 		h.Receipts = kept
 	}
+	if n.m.has(NoContradiction) {
+		for k := range h.Receipts {
+			h.Receipts[k].Evidence = nil
+		}
+	}
 	return h.MayBegin(n.Workers[w].Act) == nil
 }
 

@@ -11,7 +11,8 @@ func (n *next) accept(i int) bool {
 		return false
 	}
 	o.Wire = Over
-	if n.Node.Mode == Answers && (o.Phase == Fresh || n.m.has(NoTTL)) {
+	spared := o.Moved && n.m.assumes(SteadyWindow)
+	if n.Node.Mode == Answers && (o.Phase == Fresh || n.m.has(NoTTL)) && !spared {
 		o.Wire = Accepted
 		n.strange()
 	}
@@ -126,31 +127,29 @@ func (n *next) execFails(int) bool {
 	return true
 }
 
-// restartItself has the node restart without being asked. The steady window holds it back where docs/design.md says that the
-// protocol cannot tell.
+// restartItself has the node restart without being asked.
 func (n *next) restartItself(int) bool {
-	steady := !n.m.assumes(SteadyWindow) || !n.inWindow()
-	if n.Node.Mode != Answers || n.Node.Off || !steady || !take(&n.Left.Restarts) {
+	if n.Node.Mode != Answers || n.Node.Off || !take(&n.Left.Restarts) {
 		return false
 	}
 	n.dies()
+	n.window()
 	return true
 }
 
-// inWindow reports whether an effect that may not repeat is between its worker's look and the end of its request's flight.
-func (n *next) inWindow() bool {
-	for _, w := range n.Workers {
-		unsent := w.PC == Begun || w.PC == Fenced
-		if w.PC == Looked || unsent && n.Ops[w.Op-1].Phase == Fresh && !w.Act.Repeatable() {
-			return true
+// window marks the effects that may not repeat and are between their worker's look and the end of their request's flight: the next
+// life could take such a request, and the protocol cannot tell (docs/design.md, "What stays open").
+func (n *next) window() {
+	for i := range n.Workers {
+		if w := &n.Workers[i]; w.PC == Looked {
+			w.Moved = true
 		}
 	}
 	for i := range n.used() {
-		if o := &n.Ops[i]; o.Wire == Flying && o.Phase == Fresh && !o.Action.Repeatable() {
-			return true
+		if o := &n.Ops[i]; !o.Action.Repeatable() && (o.Wire == Unsent || o.Wire == Flying) {
+			o.Moved = true
 		}
 	}
-	return false
 }
 
 // leaves reports whether an effect ends the node's present life.

@@ -28,6 +28,9 @@ func (n *next) verdict(v receipt.Verdict) bool {
 	if o == nil || o.Status != receipt.Unknown || !horizon.Passed(now(o.Phase)) && !n.m.has(EarlyVerdicts) {
 		return false
 	}
+	if v == receipt.VerdictNotApplied && n.receipt(int(n.Open)-1).MayStillRun() && !n.m.has(NotIdle) {
+		return false // journal.ErrMayStillRun
+	}
 	if !n.honest(v) || !take(&n.Left.Verdicts) {
 		return false
 	}
@@ -74,7 +77,7 @@ func (n *next) honest(v receipt.Verdict) bool {
 	case receipt.VerdictApplied:
 		return o.Ran > 0 && o.Did == receipt.ReplyApplied
 	case receipt.VerdictNotApplied:
-		return (o.Ran == 0 || o.Did == receipt.ReplyRefused) && (o.Wire != Accepted || !n.m.assumes(LastingVerdict))
+		return o.Ran == 0 || o.Did == receipt.ReplyRefused
 	default:
 		return true
 	}

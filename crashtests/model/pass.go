@@ -145,16 +145,17 @@ func (n *next) begin(w int) bool {
 func (n *next) newOp(w int, s receipt.Status) int {
 	me := &n.Workers[w]
 	i := n.used()
-	n.Ops[i] = Op{Action: me.Act, Status: s, Epoch: me.Epoch, Inc: me.Inc}
+	n.Ops[i] = Op{Action: me.Act, Status: s, Epoch: me.Epoch, Inc: me.Inc, Moved: me.Moved}
 	if me.Act == receipt.Configure {
 		n.Ops[i].Key = me.Key
 	}
-	me.PC, me.Op = Begun, uint8(i+1)
+	me.PC, me.Op, me.Moved = Begun, uint8(i+1), false
 	return i
 }
 
 func (n *next) record(w int) {
 	n.must(n.Open == 0, TwoOpen)
+	n.onBegin(n.Workers[w].Act, n.Workers[w].Inc)
 	base := n.Workers[w].Base
 	i := n.newOp(w, receipt.Pending)
 	n.Open, n.Meter, n.Node.Closed = uint8(i+1), base, false

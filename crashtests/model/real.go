@@ -43,6 +43,7 @@ func (s *State) receipt(i int) receipt.Receipt {
 	if o.Action == receipt.ReleaseUpdate {
 		r.Target = target
 	}
+	o.contradict(&r)
 	if int(s.Open) == i+1 {
 		r.Baseline = &base
 		for n, seen := range s.Seen {
@@ -52,6 +53,26 @@ func (s *State) receipt(i int) receipt.Receipt {
 		}
 	}
 	return r
+}
+
+// decided is the place of every verdict in the order of all writes; what contradicts it comes after.
+const decided = 100
+
+// contradict adds what was noted on a receipt after it was taken for not begun.
+func (o *Op) contradict(r *receipt.Receipt) {
+	if !o.denied() {
+		return
+	}
+	r.Decisions = []receipt.Decision{{Verdict: receipt.VerdictNotApplied, Seq: decided}}
+	for _, seen := range []Obs{
+		{Kind: receipt.SawReply, Means: o.Heard}, {Kind: receipt.SawEvent, Latest: o.Action == receipt.ReleaseUpdate},
+	} {
+		if seen.Means != 0 || seen.Kind == receipt.SawEvent && o.Told {
+			e := seen.evidence(0)
+			e.Seq = decided + 1
+			r.Evidence = append(r.Evidence, e)
+		}
+	}
 }
 
 // known is the real form of all receipts of the node that are remembered.
@@ -96,6 +117,8 @@ func (o Obs) evidence(n int) receipt.Evidence {
 		if o.Closed {
 			e.Connections.LastClosed = asked.Add(time.Second)
 		}
+	case receipt.SawIdle:
+		e.Idle = &receipt.IdleSeen{Incarnation: life(o.Inc)}
 	case receipt.SawReply:
 		e.Reply = &receipt.ReplySeen{Means: o.Means}
 	case receipt.SawEvent:

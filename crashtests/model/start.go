@@ -89,6 +89,12 @@ func (n *next) discover(w int) bool {
 	if me.PC != Idle || me.Orphan || n.Node.Mode != Answers || n.Job.Status != 0 && n.Job.Status != receipt.Ended {
 		return false
 	}
+	if n.Out && n.OutOf == 0 { // journal.(*Journal).Return: the first life seen counts as the one it went out with
+		if n.write(w) {
+			n.OutOf = n.Node.Inc
+		}
+		return true
+	}
 	if n.Out && n.OutOf == n.Node.Inc || !take(&n.Left.Jobs) {
 		return false
 	}

@@ -4,7 +4,7 @@ import "provctl/receipt"
 
 const (
 	maxOps  = 6 // effects remembered at a time; a state with no room left begins none
-	maxSeen = 6 // observations on the open receipt
+	maxSeen = 7 // observations on the open receipt
 	workers = 2
 )
 
@@ -99,6 +99,10 @@ type Op struct {
 	Made   uint8         // gen25519: number of the key it made
 	Answer bool          // a reply is on its way
 	Event  bool          // a provisioned or upgraded event is on its way
+	Moved  bool          // the node restarted by itself between the look before it and the end of its flight
+
+	Heard receipt.Event // what its reply said after its receipt was taken for not begun, 0 nothing
+	Told  bool          // an event said then that it was done
 }
 
 // Meter counts requests that the node validated since a baseline; see receipt.ByCounter. Requests that the present term knows to be
@@ -137,6 +141,7 @@ type Worker struct {
 	Key    uint8
 	Op     uint8         // the effect under way: number + 1
 	Base   Meter         // since its last look
+	Moved  bool          // Looked: the node restarted by itself since
 	Event  receipt.Event // Heard: what it will settle
 	Look   uint8         // a look at a blocked node: effect number + 1 once the node was asked
 	Saw    Obs           // what the node said then; empty if nothing
@@ -146,7 +151,7 @@ type Worker struct {
 type Obs struct {
 	Kind   receipt.EvidenceKind // 0: none
 	Phase  Phase                // when it was asked for
-	Inc    uint8                // stats
+	Inc    uint8                // stats, idle
 	Excess uint8                // stats
 	Latest bool                 // stats: it runs the wanted version; event: it is of an upgrade
 	Former bool                 // stats: counted from a baseline that has moved since
@@ -201,7 +206,7 @@ func (o *Op) last() Phase {
 // inUse reports whether anything can still depend on an effect's request, reply or time.
 func (s *State) inUse(i int) bool {
 	o := &s.Ops[i]
-	return o.Status.Open() || o.Wire == Flying || o.Wire == Accepted || s.held(i)
+	return o.Status.Open() || o.Wire == Flying || o.Wire == Accepted || s.held(i) || o.denied() && (o.Answer || o.Event)
 }
 
 // held reports whether a worker is at an effect.
@@ -213,6 +218,9 @@ func (s *State) held(i int) bool {
 	}
 	return false
 }
+
+// denied reports whether an effect was taken for not begun, which what comes later may contradict.
+func (o *Op) denied() bool { return o.Status == receipt.NotApplied && !o.Action.Repeatable() }
 
 // remembered reports whether an effect can still be part of a history that somebody asks for.
 func (s *State) remembered(i int) bool {
@@ -231,6 +239,9 @@ func (s *State) remembered(i int) bool {
 // outdated reports whether an effect that ended changes no answer of receipt.History any more, given those around it.
 func (s *State) outdated(i int) bool {
 	o := s.Ops[i]
+	if o.Heard != 0 || o.Told {
+		return false
+	}
 	if o.Status.Harmless() && o.Action != receipt.Configure {
 		return true
 	}
@@ -261,20 +272,24 @@ func (s *State) normalise(staleEnds bool) {
 			}
 		}
 		if w.PC <= Idle {
-			w.Inc, w.Act, w.Key, w.Op, w.Event, w.Base = 0, 0, 0, 0, 0, Meter{}
+			w.Inc, w.Act, w.Key, w.Op, w.Event, w.Base, w.Moved = 0, 0, 0, 0, 0, Meter{}, false
 		}
 	}
 	for i := range s.used() {
-		if o := &s.Ops[i]; o.Wire == Unsent && !s.held(i) {
+		o := &s.Ops[i]
+		if o.Wire == Unsent && !s.held(i) {
 			o.Wire = Over // whoever would have sent it is gone
 		}
+		o.Moved = o.Moved && o.Wire < Accepted
 	}
 	for i := 0; i < s.used(); i++ {
 		if s.inUse(i) {
 			continue
 		}
 		o := &s.Ops[i]
-		*o = Op{Action: o.Action, Status: o.Status, Inc: o.Inc, Key: o.Key, Wire: Over, Phase: o.last()}
+		*o = Op{
+			Action: o.Action, Status: o.Status, Inc: o.Inc, Key: o.Key, Wire: Over, Phase: o.last(), Heard: o.Heard, Told: o.Told,
+		}
 		if o.Status == 0 || !s.remembered(i) || s.outdated(i) {
 			s.forget(i)
 			i--

@@ -45,6 +45,7 @@ var steps = []step{
 	{"settles", worker, (*next).settles},
 	{"asks the blocked node for its stats", worker, (*next).lookAsk},
 	{"keeps the evidence and tries the rules", worker, (*next).lookNote},
+	{"has the blocked node show that it is idle", worker, (*next).showIdle},
 	{"is told to admit the node", worker, (*next).admit},
 	{"is killed", worker, (*next).crash},
 

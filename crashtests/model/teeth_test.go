@@ -52,3 +52,35 @@ func TestGuardsBackEachOther(t *testing.T) {
 		})
 	}
 }
+
+// TestWordAgainstVerdict: where a verdict was overtaken, since it was taken too early, and the node's reply or event says so, the effect is not begun anew; the rule that
+// sees to it is what does so.
+func TestWordAgainstVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		faults []model.Fault
+		breaks model.Invariant
+	}{
+		"holds": {[]model.Fault{model.NotIdle}, 0}, "without the rule": {[]model.Fault{model.NotIdle, model.NoContradiction}, model.Contradicted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := model.Model{
+				Bounds: model.Bounds{
+					Budget: model.Budget{Jobs: 1, Crashes: 1, Slow: 1, Verdicts: 1},
+				},
+				Faults: c.faults, Past: []model.Invariant{model.RanAfterOutcome, model.RepeatedEffect, model.FalseOutcome},
+			}
+			r, err := m.Search()
+			found := model.Invariant(0)
+			if r.Trace != nil {
+				found = r.Trace.Broken
+			}
+			if err != nil || found != c.breaks {
+				t.Fatalf("%v after %d states: %v, want %q", err, r.States, r.Trace, c.breaks)
+			}
+			if c.breaks == 0 && r.Happened["has its event arrive"] == 0 {
+				t.Error("no event arrived: nothing was looked for")
+			}
+		})
+	}
+}

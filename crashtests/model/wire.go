@@ -36,13 +36,15 @@ func (n *next) replyArrives(i int) bool {
 			me.PC, me.Event = Heard, o.answer()
 		} else if o.Status == receipt.Unknown && n.listens(w) && int(n.Open) == i+1 {
 			n.note(Obs{Kind: receipt.SawReply, Phase: o.Phase, Means: o.answer()}) // worker.(*Worker).OnLate
+		} else if o.denied() && n.listens(w) && o.Epoch == me.Epoch { // the term that sent it still knows its request
+			o.Heard = o.answer()
 		}
 	}
 	return true
 }
 
-// eventArrives brings the node's provisioned or upgraded event, which is evidence on whatever receipt of it is open then:
-// worker.(*Worker).OnEvent.
+// eventArrives brings the node's provisioned or upgraded event, which is evidence on whatever receipt of it is open then, or else on
+// the last one that was taken for not begun: worker.(*Worker).OnEvent and receiptOf.
 func (n *next) eventArrives(i int) bool {
 	o := &n.Ops[i]
 	if !o.Event {
@@ -51,12 +53,27 @@ func (n *next) eventArrives(i int) bool {
 	o.Event = false
 	seen := Obs{Kind: receipt.SawEvent, Latest: o.Action == receipt.ReleaseUpdate}
 	for w := range n.Workers {
-		if n.listens(w) && n.Open != 0 {
+		switch {
+		case !n.listens(w):
+		case n.Open != 0:
 			seen.Phase = n.open().Phase
 			n.note(seen)
+		default:
+			n.tell(seen)
 		}
 	}
 	return true
+}
+
+// tell notes an event on the last receipt that was taken for not begun and is of the event's action.
+func (n *next) tell(seen Obs) {
+	last := n.used() - 1
+	for i := last; i >= 0; i-- {
+		if o := &n.Ops[i]; o.denied() && o.Inc == n.Ops[last].Inc && seen.evidence(0).Event.Tells(o.Action) {
+			o.Told = true
+			return
+		}
+	}
 }
 
 // listens reports whether a worker's notes reach the journal.

@@ -98,17 +98,31 @@ func (b *Book) Pending(node receipt.NodeID, a receipt.Action, ago time.Duration)
 	return p
 }
 
+// idle has the worker have seen, of a request that has expired, that its node has done all it accepted.
+func (b *Book) idle(r receipt.Receipt) receipt.Receipt {
+	if !r.Horizon.Passed(b.now) {
+		return r
+	}
+	return b.See(r.ID, receipt.Evidence{Kind: receipt.SawIdle, Source: "node", Idle: &receipt.IdleSeen{Incarnation: r.Incarnation}})
+}
+
+// Busy makes a blocked node that has not shown that it is idle.
+func (b *Book) Busy(node receipt.NodeID, a receipt.Action, ago time.Duration) receipt.Receipt {
+	b.t.Helper()
+	r, err := b.Settle(context.Background(), b.Pending(node, a, ago), journal.Settlement{Event: receipt.Lost, Why: "no reply until the horizon", By: "horizon"})
+	b.must(err)
+	return r
+}
+
 // Incarnation is the process that every node here runs as, half an hour before a moment.
 func Incarnation(t time.Time) receipt.Incarnation {
 	return receipt.Incarnation{PID: 4711, Start: t.Add(-30 * time.Minute).Unix()}
 }
 
-// Unknown makes a blocked node: its effect's reply never came.
+// Unknown makes a blocked node: its effect's reply never came. If the request has expired, the node has shown that it is idle.
 func (b *Book) Unknown(node receipt.NodeID, a receipt.Action, ago time.Duration) receipt.Receipt {
 	b.t.Helper()
-	r, err := b.Settle(context.Background(), b.Pending(node, a, ago), journal.Settlement{Event: receipt.Lost, Why: "no reply until the horizon", By: "horizon"})
-	b.must(err)
-	return r
+	return b.idle(b.Busy(node, a, ago))
 }
 
 // Out makes a node that stays out.

@@ -83,7 +83,7 @@ func testRedate(b *Bench) {
 	again, err := b.Store.Recover(b.Ctx(), journal.RecoverPolicy{})
 	b.ok(err)
 	b.same(again, journal.Recovery{})
-	_, err = b.decide(*got.Items[1].Receipt, receipt.VerdictNotApplied)
+	_, err = b.decide(b.shownIdle(*got.Items[1].Receipt), receipt.VerdictNotApplied)
 	b.ok(err)
 
 	// What was seen by the wrong clock was seen before the horizon. Only what is seen now proves that nothing came.

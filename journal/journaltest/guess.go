@@ -7,8 +7,8 @@ import (
 	"provctl/receipt"
 )
 
-// testGuess: of a node that answers in the same life not-applied is not taken before it has shown that it has done what it accepted; the
-// other verdicts are, and so is not-applied of a node that does not answer. A reply that contradicts the verdict forbids the repeat.
+// testGuess: not-applied is not taken before the node has shown that it has done what it accepted, or was seen in another life; the other
+// verdicts are. A reply that contradicts the verdict forbids the repeat.
 func testGuess(b *Bench) {
 	notApplied := func(node receipt.NodeID, want error, seen ...receipt.Evidence) receipt.Receipt {
 		b.T.Helper()
@@ -23,7 +23,7 @@ func testGuess(b *Bench) {
 		b.is(err, want)
 		return r
 	}
-	notApplied("silent", nil)
+	notApplied("silent", journal.ErrMayStillRun)
 	notApplied("idle", nil, b.SawLife(Life(1), 9, 0), b.SawIdle(Life(1)))
 	notApplied("back", nil, b.SawLife(Life(2), 9, 0))
 	for node, v := range map[receipt.NodeID]receipt.Verdict{"a": receipt.VerdictApplied, "b": receipt.VerdictAbandon} {

@@ -143,6 +143,14 @@ func (b *Bench) decide(r receipt.Receipt, v receipt.Verdict) (receipt.Receipt, e
 	return b.Store.Decide(b.Ctx(), journal.Decision{Receipt: r.ID, Seen: r.Version, Verdict: v, By: "me", Reason: "looked at it"})
 }
 
+// shownIdle has the node show that it has done all it accepted.
+func (b *Bench) shownIdle(r receipt.Receipt) receipt.Receipt {
+	b.T.Helper()
+	r, err := b.Store.Note(b.Ctx(), r.ID, []receipt.Evidence{b.SawIdle(r.Incarnation)}, nil)
+	b.ok(err)
+	return r
+}
+
 func testVerdicts(b *Bench) {
 	for _, tc := range []struct {
 		node    receipt.NodeID
@@ -163,6 +171,7 @@ func testVerdicts(b *Bench) {
 		if b.Store.Revoked(r.Token) {
 			b.T.Error("revoked before the verdict")
 		}
+		r = b.shownIdle(r)
 		got, err := b.decide(r, tc.verdict)
 		b.ok(err)
 		b.Job(r.Job, tc.job, tc.result)
