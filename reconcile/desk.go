@@ -182,7 +182,9 @@ func (a *atFile) pause(ctx context.Context, operator, reason string) (journal.Pa
 	return a.j.SetPause(ctx, by, reason)
 }
 
-func (a *atFile) resume(ctx context.Context, _ string) (*journal.Pause, error) { return a.j.Resume(ctx) }
+func (a *atFile) resume(ctx context.Context, _ string) (*journal.Pause, error) {
+	return a.j.Resume(ctx)
+}
 
 func (a *atFile) close() error {
 	var errs []error

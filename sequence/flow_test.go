@@ -26,7 +26,9 @@ func TestFlows(t *testing.T) {
 		check  func(t *testing.T, b *bench, sent agent.Configure)
 	}{
 		{
-			"plain", sequence.Flow{}, `{` + configuration + `}`, "stats, jwt, inventory, helper, " + tail,
+			"plain",
+			sequence.Flow{},
+			`{` + configuration + `}`, "stats, jwt, inventory, helper, " + tail,
 			func(t *testing.T, b *bench, sent agent.Configure) {
 				if b.asked.JWT != nil || b.asked.CSR != nil || b.asked.Ed25519 != nil || sent.ServerJWT != "" {
 					t.Errorf("asked %+v, sent %+v", b.asked, sent)
@@ -34,7 +36,9 @@ func TestFlows(t *testing.T) {
 			},
 		},
 		{
-			"jwt", sequence.Flow{JWT: true}, `{` + configuration + `}`, "stats, jwt, inventory, helper, " + tail,
+			"jwt",
+			sequence.Flow{JWT: true},
+			`{` + configuration + `}`, "stats, jwt, inventory, helper, " + tail,
 			func(t *testing.T, b *bench, sent agent.Configure) {
 				if string(b.asked.JWT) != "{}" || b.asked.CSR != nil || b.asked.Ed25519 != nil || sent.ServerJWT != "" {
 					t.Errorf("asked %+v, sent %+v", b.asked, sent)
@@ -42,7 +46,9 @@ func TestFlows(t *testing.T) {
 			},
 		},
 		{
-			"pki", sequence.Flow{JWT: true, PKI: true}, `{` + configuration + `,"certificate":"cert","ca":"ca","ssldir":"/etc/choria/ssl"}`,
+			"pki",
+			sequence.Flow{JWT: true, PKI: true},
+			`{` + configuration + `,"certificate":"cert","ca":"ca","ssldir":"/etc/choria/ssl"}`,
 			"stats, jwt, inventory, prepare gencsr, publish gencsr, check csr pem, helper, check cert against csr pem, " + tail,
 			func(t *testing.T, b *bench, sent agent.Configure) {
 				in, _ := b.sent[receipt.GenCSR].(agent.GenCSR)
@@ -55,7 +61,9 @@ func TestFlows(t *testing.T) {
 			},
 		},
 		{
-			"key from the helper", sequence.Flow{JWT: true}, `{` + configuration + `,"certificate":"cert","ca":"ca","ssldir":"/etc/choria/ssl","key":"secret"}`,
+			"key from the helper",
+			sequence.Flow{JWT: true},
+			`{` + configuration + `,"certificate":"cert","ca":"ca","ssldir":"/etc/choria/ssl","key":"secret"}`,
 			"stats, jwt, inventory, helper, check cert against , " + tail,
 			func(t *testing.T, _ *bench, sent agent.Configure) {
 				if sent.Key != "sealed secret for node key" || sent.ECDHPublic != "ours" {

@@ -107,12 +107,13 @@ func (w *Worker) lookAtAll(ctx context.Context) {
 
 // look gathers evidence on one receipt, settles it if a rule accepts the evidence, and plans the next look.
 func (w *Worker) look(ctx context.Context, id receipt.ReceiptID) {
+	began := w.o.Now()
 	settled, err := w.gather(ctx, id)
 	w.mu.Lock()
 	if watch := w.watches[id]; watch != nil {
 		watch.looking = false
 		if watch.next.IsZero() { // else something came up meanwhile that this look may not have seen
-			watch.next = nextLook(w.o.Now(), watch.horizon)
+			watch.next = nextLook(began, watch.horizon)
 		}
 		if settled {
 			delete(w.watches, id)
@@ -127,14 +128,15 @@ func (w *Worker) look(ctx context.Context, id receipt.ReceiptID) {
 	}
 }
 
-// nextLook is soon after a moment that lets a rule conclude, else by the timer.
-func nextLook(now time.Time, h receipt.Horizon) time.Time {
+// nextLook is soon after a moment that lets a rule conclude, else by the timer. A look is of the time when it began: one that lasted
+// beyond such a moment has not seen it.
+func nextLook(began time.Time, h receipt.Horizon) time.Time {
 	for _, at := range []time.Time{h.Time, h.Add(receipt.LeaveSplay)} {
-		if at = at.Add(50 * time.Millisecond); now.Before(at) && at.Sub(now) < evidenceEvery {
+		if at = at.Add(50 * time.Millisecond); began.Before(at) && at.Sub(began) < evidenceEvery {
 			return at
 		}
 	}
-	return now.Add(evidenceEvery)
+	return began.Add(evidenceEvery)
 }
 
 // gather asks node and broker, keeps what they say with the receipt, and tries the proof rules. It waits for a look at the same

@@ -31,3 +31,23 @@ func TestWhatComesUpDuringALookIsLookedAtNext(t *testing.T) {
 		w.watches["R"].looking = false
 	}
 }
+
+// TestLookThatLastsBeyondItsMomentIsFollowedByAnother: at a moment that lets a rule conclude the node is looked at anew, even if a look
+// that began before it ends after it.
+func TestLookThatLastsBeyondItsMomentIsFollowedByAnother(t *testing.T) {
+	r := newRig(t)
+	now := time.Now()
+	w, _ := r.life(func(o *Options) {
+		o.Now = func() time.Time {
+			now = now.Add(2 * time.Second)
+			return now
+		}
+	})
+	w.net = newFakeNet("n")
+	began := now.Add(2 * time.Second)
+	w.watches["R"] = &watch{node: "n", horizon: receipt.HorizonOf(began, time.Second, 0), one: make(chan struct{}, 1)}
+	w.look(r.ctx, "R")
+	if next := w.watches["R"].next; next.After(began.Add(2 * time.Second)) {
+		t.Errorf("the next look is %s after the first began, not soon after the horizon", next.Sub(began))
+	}
+}
