@@ -1,9 +1,13 @@
-# provctl: `make demo` shows the whole thing, `make test` proves it, `make lint` keeps it tidy.
+# provctl: `make demo` shows the whole thing, `make test` proves it, `make crash` to the last case, `make lint` keeps it tidy.
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 LDFLAGS := -X main.version=$(VERSION)
 
-.PHONY: build demo test race bench lint clean
+SUMMARY := $(CURDIR)/bin/crash-summary
+# What the crash tests counted, in lines; nothing if their result was cached.
+summary = cat $(SUMMARY) 2>/dev/null || true
+
+.PHONY: build demo test crash case race bench lint clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/provctl ./cmd/provctl
@@ -12,7 +16,19 @@ demo: build
 	./bin/provctl demo $(DEMO_FLAGS)
 
 test:
-	$(GO) test -timeout 20m ./...
+	@mkdir -p bin && rm -f $(SUMMARY)
+	@CRASH_SUMMARY=$(SUMMARY) $(GO) test -timeout 20m ./...; code=$$?; $(summary); exit $$code
+
+# Every case of every sweep of docs/crash-testing.md, and the seeded faults.
+crash:
+	@mkdir -p bin && rm -f $(SUMMARY)
+	@$(GO) test -count 1 -v -run '^TestProtocolHolds$$' ./crashtests/model | sed -n 's/^.*\(model states: [0-9]*\)/\1/p' > $(SUMMARY)
+	@CRASH=full CRASH_SUMMARY=$(SUMMARY) $(GO) test -count 1 -timeout 45m ./internal/crashpoint ./crashtests/...; \
+	code=$$?; $(summary); exit $$code
+
+# One case by the name that its failure printed: make case CASE=TestSweep8Wire/reply-dropped/configure
+case:
+	CASE='$(CASE)' $(GO) test -count 1 -v -run '^$(firstword $(subst /, ,$(CASE)))$$' ./crashtests
 
 race:
 	$(GO) test -race -timeout 40m ./...

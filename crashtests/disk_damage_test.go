@@ -1,0 +1,397 @@
+package crashtests
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"provctl/journal"
+	"provctl/receipt"
+)
+
+// damageTest begins the names of its cases, in the child as well.
+const damageTest = "TestSweep7Corruption/"
+
+// damage is one way to harm a state directory: what its two files hold then.
+type damage struct {
+	name       string
+	db, marker []byte
+	must       bool // it has to be noticed
+}
+
+// harmed is a sound state directory to make damages of. other and newer are the journals of another directory and of a later version.
+type harmed struct {
+	db, marker, other, newer []byte
+	used                     int // bytes of db that the newer meta page counts
+}
+
+func loadHarmed(dir string) (h harmed, err error) {
+	for name, to := range map[string]*[]byte{"journal.db": &h.db, "journal.marker": &h.marker, "other.db": &h.other, "newer.db": &h.newer} {
+		b, e := os.ReadFile(filepath.Join(dir, name))
+		err = errors.Join(err, e)
+		*to = b
+	}
+	if err != nil {
+		return h, err
+	}
+	for _, at := range []int{0, pageSize} {
+		h.used = max(h.used, pageSize*int(binary.NativeEndian.Uint64(h.db[at+16+40:]))) //nolint:gosec // of a sound file
+	}
+	h.db = h.db[:h.used] // without what was grown in advance
+	return h, nil
+}
+
+// of makes a damage of a changed copy of the journal.
+func (h harmed) of(name string, must bool, change func(db []byte) []byte) damage {
+	return damage{name: name, db: change(bytes.Clone(h.db)), marker: h.marker, must: must}
+}
+
+// all lists the damages in a fixed order.
+func (h harmed) all(wide bool) iter.Seq[damage] {
+	return func(yield func(damage) bool) {
+		for _, group := range []func(bool, func(damage) bool) bool{h.cuts, h.metas, h.zeros, h.flips, h.foreign, h.markers} {
+			if !group(wide, yield) {
+				return
+			}
+		}
+	}
+}
+
+func (h harmed) cuts(_ bool, yield func(damage) bool) bool {
+	for n := 0; n <= h.used; n += pageSize {
+		for _, at := range []int{n - 1, n, n + 1} {
+			if at >= 0 && at < h.used && !yield(h.of(fmt.Sprintf("cut at %d", at), true, func(db []byte) []byte { return db[:at] })) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// metas flips each byte of both meta pages. Behind the 80 bytes that mean something the narrow sweep takes a sample.
+func (h harmed) metas(wide bool, yield func(damage) bool) bool {
+	for at := range 2 * pageSize {
+		if !wide && at%pageSize >= 96 && at%61 != 0 {
+			continue
+		}
+		d := h.of(fmt.Sprintf("byte %d of the meta pages", at), false, func(db []byte) []byte { db[at] ^= 0xff; return db })
+		if !yield(d) {
+			return false
+		}
+	}
+	return yield(h.of("both meta pages", true, func(db []byte) []byte { db[16] ^= 1; db[pageSize+16] ^= 1; return db }))
+}
+
+func (h harmed) zeros(_ bool, yield func(damage) bool) bool {
+	for n := 0; n < h.used; n += pageSize {
+		if !yield(h.of(fmt.Sprintf("zeroed page %d", n/pageSize), false, func(db []byte) []byte { clear(db[n : n+pageSize]); return db })) {
+			return false
+		}
+		next := (n + pageSize) % h.used
+		d := h.of(fmt.Sprintf("page %d overwritten by its neighbour", n/pageSize), false, func(db []byte) []byte {
+			copy(db[n:n+pageSize], h.db[next:next+pageSize])
+			return db
+		})
+		if !yield(d) {
+			return false
+		}
+	}
+	return true
+}
+
+func (h harmed) flips(wide bool, yield func(damage) bool) bool {
+	seeds := uint64(400)
+	if wide {
+		seeds = 4000
+	}
+	for seed := range seeds {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		d := h.of(fmt.Sprintf("flips of seed %d", seed), false, func(db []byte) []byte {
+			for range 1 + rng.IntN(4) {
+				at := rng.IntN(len(db))
+				if seed%2 == 0 {
+					at = at/pageSize*pageSize + rng.IntN(200) // headers and elements
+				}
+				db[at] ^= byte(1 << rng.IntN(8))
+			}
+			return db
+		})
+		if !yield(d) {
+			return false
+		}
+	}
+	return true
+}
+
+func (h harmed) foreign(_ bool, yield func(damage) bool) bool {
+	version := func(db []byte) []byte { // of bbolt's own format, with right checksums
+		for _, at := range []int{16, pageSize + 16} {
+			binary.NativeEndian.PutUint32(db[at+4:], 3)
+			sum := fnv.New64a()
+			_, _ = sum.Write(db[at : at+56])
+			binary.NativeEndian.PutUint64(db[at+56:], sum.Sum64())
+		}
+		return db
+	}
+	put := func(b []byte) func([]byte) []byte { return func([]byte) []byte { return b } }
+	return yield(h.of("another version of bbolt", true, version)) && yield(h.of("a newer journal format", true, put(h.newer))) &&
+		yield(h.of("another journal", true, put(h.other))) && yield(h.of("text", true, put(bytes.Repeat([]byte("text\n"), 9000)))) &&
+		yield(h.of("zeros", true, func(db []byte) []byte { clear(db); return db }))
+}
+
+func (h harmed) markers(wide bool, yield func(damage) bool) bool {
+	of := func(name string, must bool, change func([]byte) []byte) bool {
+		return yield(damage{name: "marker: " + name, db: h.db, marker: change(bytes.Clone(h.marker)), must: must})
+	}
+	step := 7
+	if wide {
+		step = 1
+	}
+	for at := 0; at < len(h.marker); at += step {
+		if !of(fmt.Sprintf("byte %d", at), false, func(b []byte) []byte { b[at] ^= 0xff; return b }) ||
+			!of(fmt.Sprintf("cut at %d", at), at < 512, func(b []byte) []byte { return b[:at] }) {
+			return false
+		}
+	}
+	return of("zeroed", true, func(b []byte) []byte { clear(b); return b })
+}
+
+// What became of a damage.
+const (
+	noticed   = "damaged" // receipt.ErrDamaged
+	unharmed  = "whole"   // it opens, with all that was in it
+	different = "different"
+	failed    = "error"
+)
+
+// outcome is a line that a child prints before and after each damage.
+type outcome struct {
+	Name, Is, Said string
+	Shown          bool // a reader, which checks less, shows the state as it is
+}
+
+// damageShard opens every damage of its share; it is the child, since a damaged file may end who maps it.
+func damageShard(arg string) error {
+	var dir, work string
+	var shard, of int
+	if _, err := fmt.Sscan(arg, &dir, &work, &shard, &of); err != nil {
+		return err
+	}
+	h, err := loadHarmed(dir)
+	if err != nil {
+		return err
+	}
+	want, err := journal.Read(dir)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(os.Stdout)
+	i := 0
+	for d := range h.all(wide()) {
+		if i++; i%of != shard || !wanted(damageTest+d.name) {
+			continue
+		}
+		if err := out.Encode(outcome{Name: d.name}); err != nil {
+			return err
+		}
+		if err := d.lay(work); err != nil {
+			return err
+		}
+		o := opened(work, want)
+		o.Name = d.name
+		if err := out.Encode(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d damage) lay(dir string) error {
+	return errors.Join(os.WriteFile(filepath.Join(dir, "journal.db"), d.db, 0o600), os.WriteFile(filepath.Join(dir, "journal.marker"), d.marker, 0o600))
+}
+
+// opened reads a directory as an inspector does, and opens it as a worker does.
+func opened(dir string, want journal.Snapshot) outcome {
+	got, readErr := journal.Read(dir)
+	j, err := journal.Open(dir, journal.Options{})
+	if err == nil {
+		var own journal.Snapshot
+		own, err = j.Snapshot()
+		if err = errors.Join(err, j.Close()); err == nil && !sameState(own, want) {
+			return outcome{Is: different, Said: fmt.Sprintf("a worker opens %+v in place of %+v", own.Info, want.Info)}
+		}
+	}
+	switch {
+	case readErr == nil && !sameState(got, want):
+		return outcome{Is: different, Said: fmt.Sprintf("a reader shows %+v in place of %+v", got.Info, want.Info)}
+	case readErr != nil && !errors.Is(readErr, receipt.ErrDamaged):
+		return outcome{Is: failed, Said: readErr.Error()}
+	case err == nil && readErr != nil:
+		return outcome{Is: different, Said: "it opens for a worker and not for a reader: " + readErr.Error()}
+	case errors.Is(err, receipt.ErrDamaged):
+		return outcome{Is: noticed, Said: err.Error(), Shown: readErr == nil}
+	case err != nil:
+		return outcome{Is: failed, Said: err.Error()}
+	}
+	return outcome{Is: unharmed, Shown: true}
+}
+
+func sameState(a, b journal.Snapshot) bool {
+	for _, s := range []*journal.Snapshot{&a, &b} {
+		s.Taken, s.Info.Path = time.Time{}, ""
+	}
+	x, e1 := json.Marshal(a)
+	y, e2 := json.Marshal(b)
+	return errors.Join(e1, e2) == nil && bytes.Equal(x, y)
+}
+
+// TestSweep7Corruption damages a journal in every way there is a name for. Each must be called damaged, or change nothing that
+// is read; no process may crash or hang over it.
+func TestSweep7Corruption(t *testing.T) {
+	if !mine(t) {
+		return
+	}
+	t.Parallel()
+	dir := sampleJournal(t)
+	for name, from := range map[string]string{"other.db": sampleJournal(t), "newer.db": dir} {
+		write(t, filepath.Join(dir, name), read(t, filepath.Join(from, "journal.db")))
+	}
+	newerFormat(t, filepath.Join(dir, "newer.db"))
+	h, err := loadHarmed(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const shards = 2
+	results := make([]map[string]outcome, shards)
+	var wg sync.WaitGroup
+	for i := range shards {
+		work := fastDir(t)
+		wg.Go(func() { results[i] = runShard(t, fmt.Sprintf("%s %s %d %d", dir, work, i, shards)) })
+	}
+	wg.Wait()
+	all := results[0]
+	maps.Copy(all, results[1])
+	judgeDamages(t, h, all)
+}
+
+// runShard reads what a child says. One that dies or falls silent fails the case that it had begun.
+func runShard(t *testing.T, arg string) map[string]outcome {
+	all := map[string]outcome{}
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), damageEnv+"="+arg)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Error(err)
+		return all
+	}
+	const patience = 30 * time.Second
+	silence := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer silence.Stop()
+	var last outcome
+	for dec := json.NewDecoder(bufio.NewReader(out)); ; {
+		var o outcome
+		if err := dec.Decode(&o); err != nil {
+			break
+		}
+		silence.Reset(patience)
+		last = o
+		if o.Is != "" {
+			all[o.Name] = o
+		}
+	}
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the process crashed or hung: %v: %s\nCASE='%s%s'", err, excerpt(said.String()), damageTest, last.Name)
+	}
+	return all
+}
+
+func excerpt(s string) string { return s[:min(len(s), 2000)] }
+
+func judgeDamages(t *testing.T, h harmed, all map[string]outcome) {
+	t.Helper()
+	counts := map[string]int{}
+	programs, n, dir := 0, 0, fastDir(t)
+	for d := range h.all(wide()) {
+		name := damageTest + d.name
+		if !wanted(name) {
+			continue
+		}
+		o, ok := all[d.name]
+		counts[o.Is]++
+		switch {
+		case !ok:
+			t.Errorf("no outcome\nCASE='%s'", name)
+		case o.Is == different || o.Is == failed:
+			t.Errorf("%s: %s\nCASE='%s'", o.Is, o.Said, name)
+		case d.must && o.Is != noticed:
+			t.Errorf("it was not noticed\nCASE='%s'", name)
+		case o.Is == noticed && !strings.Contains(o.Said, "restore"):
+			t.Errorf("no remedy in %q\nCASE='%s'", o.Said, name)
+		}
+		whole(t, d.name, o.Said)
+		if n++; n%60 == 0 || d.must && n%9 == 0 {
+			programs++
+			if err := d.lay(dir); err != nil {
+				t.Fatal(err)
+			}
+			judgeByProgram(t, dir, name, o)
+		}
+	}
+	t.Logf("outcomes: %s; %d shown to the program", sortedCounts(counts), programs)
+	count(t, "damaged journals", n)
+	if os.Getenv(caseEnv) == "" && (counts[noticed] < 200 || counts[unharmed] < 100 || programs < 20) {
+		t.Error("the sweep was too tame")
+	}
+}
+
+// judgeByProgram has the program come to the same conclusion, by its exit code and within a time.
+func judgeByProgram(t *testing.T, dir, name string, o outcome) {
+	t.Helper()
+	for _, args := range [][]string{{"inspect", "--json", "--state-dir", dir}, {"verify-journal", filepath.Join(dir, "journal.db")}} {
+		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+		code := exitOf(err)
+		var ok bool
+		switch {
+		case o.Is == noticed && args[0] == "verify-journal":
+			ok = code == 6 || code == 0 // the file alone may be sound where it and the marker do not fit
+		case o.Shown:
+			ok = code == 0 || code == 3
+		default:
+			ok = code == 6
+		}
+		if !ok {
+			t.Errorf("%s exits with %d, though the journal is %s: %s\nCASE='%s'", args[0], code, o.Is, excerpt(string(out)), name)
+		}
+		whole(t, args[0], string(out))
+	}
+}
+
+func sortedCounts(counts map[string]int) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(&b, " %s %d", k, counts[k])
+	}
+	return strings.TrimSpace(b.String())
+}
