@@ -36,7 +36,7 @@ func (tr *trial) drive(p *process) (killed bool) {
 			tr.t.Fatalf("the worker gave up: exit %d", p.cmd.ProcessState.ExitCode())
 		}
 		if r, looked := tr.glance(); looked {
-			if tr.settledDown(r) {
+			if tr.finished(r) {
 				break
 			}
 			if again, killed := tr.decideOne(p, r); killed {
@@ -108,9 +108,15 @@ func (tr *trial) ended() bool {
 	return true
 }
 
-// settledDown tells whether every node has done what it was to do and the report knows of nothing else. A worker that is only starting
-// has not said that it knows of nothing.
-func (tr *trial) settledDown(r oracle.Report) bool {
+// settledDown looks whether nothing is left to be done.
+func (tr *trial) settledDown() bool {
+	tr.t.Helper()
+	return tr.ended() && tr.finished(tr.look())
+}
+
+// finished tells whether every node has done what it was to do and the report knows of nothing else. A worker that is only starting has
+// not said that it knows of nothing.
+func (tr *trial) finished(r oracle.Report) bool {
 	return tr.ended() && r.Worker != nil && r.Worker.State == "running" && len(r.Items) == 0 && r.Counts.Jobs["queued"]+r.Counts.Jobs["claimed"] == 0
 }
 
