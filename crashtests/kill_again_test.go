@@ -2,7 +2,9 @@ package crashtests
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -45,38 +47,40 @@ var known = []blow{
 	{pass: pointPass{alone, "step-settled", 2}}, // configured, not restarted
 }
 
-// states finds the distinct states that a kill at any event can leave, each with the first blow that leaves it.
+// states finds the distinct states that a kill at any event can leave, each with a blow that leaves it.
 func states(t *testing.T) []blow {
 	t.Helper()
 	events := &rising{}
 	var mu sync.Mutex
-	first := map[string]int{}
-	labs(t, 6, 1, func() (func(*testing.T, *lab), string, bool) {
-		n, ok := events.next()
-		if !ok {
+	first := map[string]blow{}
+	rest := slices.Clone(known)
+	labs(t, 8, 1, func() (func(*testing.T, *lab), string, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		var b blow
+		if len(rest) > 0 {
+			b, rest = rest[0], rest[1:]
+		} else if n, ok := events.next(); ok {
+			b.event = n
+		} else {
 			return nil, "", false
 		}
 		return func(t *testing.T, l *lab) {
-			tr, fell := blow{event: n}.strike(t, l)
+			tr, fell := b.strike(t, l)
 			if !fell {
-				events.survived(n)
+				events.survived(b.event)
 				return
 			}
 			tr.phase()
 			state := canonical(tr.look())
 			mu.Lock()
 			defer mu.Unlock()
-			if first[state] == 0 || n < first[state] {
-				first[state] = n
+			if was, ok := first[state]; !ok || was.event > b.event { // one at a crash point is the same in every program
+				first[state] = b
 			}
-		}, fmt.Sprintf("find-%d", n), true
+		}, "find-" + b.String(), true
 	})
-	var out []blow
-	for _, n := range first {
-		out = append(out, blow{event: n})
-	}
-	slices.SortFunc(out, func(a, b blow) int { return a.event - b.event })
-	return append(out, known...)
+	return slices.SortedFunc(maps.Values(first), func(a, b blow) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // pair is a kill and a kill of the recovery from it.
