@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -103,17 +104,45 @@ func Mount(backing, dir string, t *trace.Trace) (*FS, error) {
 		return nil, err
 	}
 	var none time.Duration
-	f.server, err = fs.Mount(dir, root, &fs.Options{
-		EntryTimeout: &none, AttrTimeout: &none, NegativeTimeout: &none, NullPermissions: true,
-		MountOptions: fuse.MountOptions{
-			FsName: "provctl", Name: "provctltrace", DirectMountStrict: true, MaxWrite: 1 << 20,
-			DisabledCapabilities: fuse.CAP_PASSTHROUGH, AllowOther: true,
-		},
+	err = privately(func() (err error) {
+		f.server, err = fs.Mount(dir, root, &fs.Options{
+			EntryTimeout: &none, AttrTimeout: &none, NegativeTimeout: &none, NullPermissions: true,
+			MountOptions: fuse.MountOptions{
+				FsName: "provctl", Name: "provctltrace", DirectMountStrict: true, MaxWrite: 1 << 20,
+				DisabledCapabilities: fuse.CAP_PASSTHROUGH, AllowOther: true,
+			},
+		})
+		return err
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("mount %s: %w", dir, err), f.guard.End())
 	}
 	return f, nil
+}
+
+// privately mounts so that no child inherits the connection to the kernel: go-fuse opens it without O_CLOEXEC
+// (v2.12.1 fuse/mount_linux.go:49). A child that had it would keep the kernel waiting for the answers of a process that is gone, and
+// with it whoever uses the mount, itself included.
+func privately(mount func() error) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := mount(); err != nil {
+		return err
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("find the connection of the mount: %w", err)
+	}
+	for _, e := range open {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "/dev/fuse" {
+			fd, err := strconv.Atoi(e.Name())
+			if err != nil {
+				return fmt.Errorf("find the connection of the mount: %w", err)
+			}
+			syscall.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 // Unmount ends the mirror, however busy it is. A second call does nothing.
