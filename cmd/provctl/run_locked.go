@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -116,7 +115,7 @@ func (r *running) hire(credentials wiring.Identities) {
 		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Flow: flow, Log: r.log, Meter: r.meter},
 		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
 		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
-		Ours:      func() error { return errors.Join(r.lock.Check(), r.journal.Current()) },
+		Ours:      r.ours,
 		Component: cfg.LifecycleComponent, Version: version, Epoch: r.epoch, Now: time.Now, Log: r.log,
 	}
 	if cfg.LeaderElection {
@@ -128,6 +127,14 @@ func (r *running) hire(credentials wiring.Identities) {
 	}
 	r.worker = worker.New(o)
 	r.meter.Watch(stateOf(r.worker, r.journal))
+}
+
+// ours tells whether lock and journal are still this process's: one reason is enough, and an error is one line.
+func (r *running) ours() error {
+	if err := r.lock.Check(); err != nil {
+		return err
+	}
+	return r.journal.Current()
 }
 
 // campaign runs the election, and returns how to end it: after the worker, so that nobody else leads while effects are in flight.
