@@ -73,7 +73,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Usage:          "provisions Choria nodes, with a receipt before every effect",
 		Writer:         stdout,
 		ErrWriter:      stderr,
-		HideVersion:    true,
+		Version:        version, // --version, as the existing provisioner has it
 		OnUsageError:   onUsageError,
 		ExitErrHandler: func(*cli.Context, error) {}, // the exit code is Main's to say
 		Action: func(c *cli.Context) error {

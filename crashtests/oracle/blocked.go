@@ -23,7 +23,7 @@ const (
 //   - its horizon is over for the grace time and the 10 s until the next look, and it never reached its node, whose process is still the
 //     same, and the worker is the one that sent it or the first since: the counter shows it, if not at the first look then at the next.
 //     (A worker in between, which was killed, has blurred it with questions that nobody knows of.) Or
-//   - its horizon is over as long, it is a restart or a shutdown, and the node has left.
+//   - its horizon is over as long, it is a restart or a shutdown, and the node has left, of which the broker knows.
 func needless(r Run) []Violation {
 	if r.Manual {
 		return nil
@@ -93,10 +93,20 @@ func (r Run) evidence(i Item, now time.Time) string {
 		return ""
 	case log.arrived == nil && log.next == nil && log.same && r.successor(i, now):
 		return "its request never reached the node, which is the same process still"
-	case log.left != nil && now.After(log.left.Time.Add(grace+leave)):
+	case log.left != nil && now.After(log.left.Time.Add(grace+leave)) && !r.brokerForgot(i.Since):
 		return "the node left, as it was asked to"
 	}
 	return ""
+}
+
+// brokerForgot tells whether the broker ended since a moment: a new one knows of no connection that was closed before.
+func (r Run) brokerForgot(since time.Time) bool {
+	for _, o := range r.Outages {
+		if o.From.After(since) {
+			return true
+		}
+	}
+	return false
 }
 
 // heard tells whether the worker that made the request, and so had a connection for its reply, was there from then to a moment.

@@ -177,8 +177,11 @@ func TestNeedless(t *testing.T) {
 		"keys under a configuration": {oracle.Run{Lives: killed, Entries: log(ran(1, "gen25519", "q"), ran(2, "configure", "p")), Looks: []oracle.Look{look(20, item("gen25519"))}}, nil},
 		"left":                       {oracle.Run{Lives: killed, Entries: log(ran(1, "restart", "q"), gone), Looks: []oracle.Look{look(30, item("restart"))}}, []int{6}},
 		"has just left":              {oracle.Run{Lives: killed, Entries: log(ran(1, "restart", "q"), gone), Looks: []oracle.Look{look(20, item("restart"))}}, nil},
-		"leaves after the look":      {oracle.Run{Lives: killed, Entries: log(ran(1, "restart", "q"), entry(31, fleet.PhaseJoined, "", "", reborn(fleet.Provisioned))), Looks: []oracle.Look{look(30, item("restart"))}}, nil},
-		"was shut down":              {oracle.Run{Lives: killed, Entries: log(ran(1, "shutdown", "q")), Looks: []oracle.Look{look(30, item("shutdown"))}}, []int{6}},
+		"left a broker that has restarted": {oracle.Run{
+			Lives: killed, Outages: []oracle.Span{{From: at(3), To: at(4)}}, Entries: log(ran(1, "restart", "q"), gone), Looks: []oracle.Look{look(30, item("restart"))},
+		}, nil},
+		"leaves after the look": {oracle.Run{Lives: killed, Entries: log(ran(1, "restart", "q"), entry(31, fleet.PhaseJoined, "", "", reborn(fleet.Provisioned))), Looks: []oracle.Look{look(30, item("restart"))}}, nil},
+		"was shut down":         {oracle.Run{Lives: killed, Entries: log(ran(1, "shutdown", "q")), Looks: []oracle.Look{look(30, item("shutdown"))}}, []int{6}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want(t, c.run, c.want)
