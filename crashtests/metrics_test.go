@@ -117,10 +117,13 @@ func TestMetricsTellWhatTheNodesDid(t *testing.T) {
 	s.awaitScrape(port, "an effect is in flight", func(m scrape) bool {
 		return m["provctl_receipts_open"] >= 1 && m["provctl_receipts_unknown"] == 0 && m["waiting_nodes"] >= 1 && m["busy_workers"] >= 1
 	})
-	s.firstLife(t, s.awaitScrape(port, "one effect is unknown, the other nodes are done with", func(m scrape) bool {
+	m := s.awaitScrape(port, "one effect is unknown, the other nodes are done with", func(m scrape) bool {
 		return m["provctl_receipts_unknown"] == 1 && m["provisioned"] == 2 && m["waiting_nodes"] == 1 &&
 			m[`provctl_settled_total{how="reply",status="refused"}`] == 1 && m[`rpc_time_count{rpc="choria_provision#shutdown"}`] == 2
-	}))
+	})
+	// A node counts as provisioned once it has accepted its restart; it joins a moment later.
+	s.awaitFleet("the two have joined", func(st fleet.State) bool { return st.Count(joined) == 2 })
+	s.firstLife(t, m)
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -131,7 +134,7 @@ func TestMetricsTellWhatTheNodesDid(t *testing.T) {
 	s.reconfigure(life("auto"))
 	s.start()
 	s.awaitFleet("the third node is provisioned", func(st fleet.State) bool { return st.Count(joined) == 3 })
-	m := s.awaitScrape(port, "its job has ended", func(m scrape) bool { return m["provisioned"] == 1 })
+	m = s.awaitScrape(port, "its job has ended", func(m scrape) bool { return m["provisioned"] == 1 })
 	m.shows(t, map[string]float64{
 		"provctl_epoch": 2, "provctl_receipts_open": 0, "provctl_receipts_unknown": 0, "provctl_oldest_unknown_age_seconds": 0,
 		"provctl_requeues_total": 1, "provctl_fence_refusals_total": 0, "provision_errors": 0, "waiting_nodes": 0, "work_queue_entries": 0,
