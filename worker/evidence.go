@@ -220,10 +220,10 @@ func (w *Worker) observe(ctx context.Context, r receipt.Receipt) (seen []receipt
 }
 
 // showIdle has the node show, once per receipt and past its horizon, that it has done all that it accepted: its token is asked for, behind
-// its action mutex. What it has on disk then is final. A worker that does not lead does not ask: the question has the node make a new key
-// for secrets, and the leader may just have used the old one.
+// its action mutex. What it has on disk then is final. A worker that does not lead, or was replaced, does not ask: the question has the
+// node make a new key for secrets, and another worker may just have used the old one.
 func (w *Worker) showIdle(ctx context.Context, r receipt.Receipt) error {
-	if !r.Horizon.Passed(w.o.Now()) || !r.MayStillRun() || !w.net.Connected() || w.leads() != nil {
+	if !r.Horizon.Passed(w.o.Now()) || !r.MayStillRun() || !w.net.Connected() || w.leads() != nil || w.ours() != nil {
 		return nil
 	}
 	asking, cancel := context.WithTimeout(ctx, factTimeout)

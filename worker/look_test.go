@@ -225,6 +225,17 @@ func TestNodeShowsThatItIsIdle(t *testing.T) {
 			t.Error("a worker that does not lead asked")
 		}
 		v.set(false)
+		var fenced error
+		w.o.Ours = func() error { return fenced }
+		fenced = receipt.ErrFenced
+		look()
+		if asked != 0 {
+			t.Error("a worker that was replaced asked")
+		}
+		if err := <-w.fatal; !errors.Is(err, receipt.ErrFenced) {
+			t.Errorf("it goes on: %v", err)
+		}
+		fenced = nil
 		look()
 		if err := notApplied(); asked != 1 || !errors.Is(err, journal.ErrMayStillRun) {
 			t.Errorf("asked %d times, verdict on a busy node: %v", asked, err)

@@ -39,6 +39,8 @@ func (w *Worker) actAgain() {
 
 // Pause has the worker begin no effect and no helper, from now on and after a restart too, until Resume. What is in flight ends.
 func (w *Worker) Pause(ctx context.Context, by, reason string) (journal.Pause, error) {
+	w.pausing.Lock()
+	defer w.pausing.Unlock()
 	p, err := w.j.SetPause(ctx, by, reason)
 	if err == nil {
 		w.paused.Store(&p)
@@ -49,6 +51,8 @@ func (w *Worker) Pause(ctx context.Context, by, reason string) (journal.Pause, e
 
 // Resume ends a pause; the fleet is asked at once. It returns the pause that was; nil if there was none.
 func (w *Worker) Resume(ctx context.Context, by string) (*journal.Pause, error) {
+	w.pausing.Lock()
+	defer w.pausing.Unlock()
 	was, err := w.j.Resume(ctx)
 	if err == nil && was != nil {
 		w.paused.Store(nil)
@@ -56,6 +60,15 @@ func (w *Worker) Resume(ctx context.Context, by string) (*journal.Pause, error) 
 		w.actAgain()
 	}
 	return was, err
+}
+
+// recallPause takes over what the journal says of a pause.
+func (w *Worker) recallPause() {
+	w.pausing.Lock()
+	defer w.pausing.Unlock()
+	if w.paused.Store(w.j.Info().Pause); w.paused.Load() != nil {
+		w.log.Warn("the worker is paused and begins nothing", "why", w.Permit(), "hint", "provctl resume")
+	}
 }
 
 // ours returns nil while lock and journal are this worker's. One that has lost them gives up: another worker may be at work, and even

@@ -219,3 +219,26 @@ func TestUpgradeWithoutReply(t *testing.T) {
 		t.Errorf("sent %v", got)
 	}
 }
+
+// TestPauseAndResumeAtOnce: whatever the order in which they are recorded, the worker does what the journal says.
+func TestPauseAndResumeAtOnce(t *testing.T) {
+	r := newRig(t)
+	w, _ := r.life(nil)
+	for range 100 {
+		var both sync.WaitGroup
+		both.Go(func() {
+			if _, err := w.Pause(r.ctx, "me", "x"); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Go(func() {
+			if _, err := w.Resume(r.ctx, "you"); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+		if recorded, obeyed := r.j.Info().Pause != nil, w.Permit() != nil; recorded != obeyed {
+			t.Fatalf("the journal says paused %t, the worker obeys %t", recorded, obeyed)
+		}
+	}
+}

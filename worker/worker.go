@@ -132,6 +132,7 @@ type Worker struct {
 	stopping atomic.Bool
 	intaking atomic.Bool
 	paused   atomic.Pointer[journal.Pause] // as the journal has it; nil: not paused
+	pausing  sync.Mutex                    // makes a pause's commit and its being obeyed one step: else a resume could come in between
 	// reconnects counts the times that the connection to the broker came back.
 	reconnects atomic.Int64
 
@@ -184,9 +185,7 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	w.net = net
 	w.mu.Unlock()
 	w.facts, w.effects = facts, effects
-	if w.paused.Store(w.j.Info().Pause); w.paused.Load() != nil {
-		w.log.Warn("the worker is paused and begins nothing", "why", w.Permit(), "hint", "provctl resume")
-	}
+	w.recallPause()
 	w.cycle = &sequence.Cycle{
 		Journal: w.j, Wire: recorder{net, w}, Advisor: w.o.Advisor, Credentials: w.o.Credentials, Flow: w.o.Flow, Token: w.o.Token,
 		Hold: w.o.Hold, Retry: retryUnsent, Now: w.o.Now, Log: w.log,

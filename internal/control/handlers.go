@@ -95,15 +95,20 @@ func (s *server) snapshot(r *http.Request, _ int) (any, error) {
 	}
 }
 
+// signed checks the reason and says who gives it.
+func signed(uid int, operator, reason string) (by string, err error) {
+	if err := CheckText("reason", reason, MaxReason); err != nil {
+		return "", err
+	}
+	return NameOf(uid, operator)
+}
+
 func (s *server) decide(r *http.Request, uid int) (any, error) {
 	var in decideRequest
 	if err := read(r, &in); err != nil {
 		return nil, err
 	}
-	if err := CheckText("reason", in.Reason, MaxReason); err != nil {
-		return nil, err
-	}
-	by, err := NameOf(uid, in.Operator)
+	by, err := signed(uid, in.Operator, in.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +129,7 @@ func (s *server) admit(r *http.Request, uid int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckText("reason", in.Reason, MaxReason); err != nil {
-		return nil, err
-	}
-	by, err := NameOf(uid, in.Operator)
+	by, err := signed(uid, in.Operator, in.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -143,10 +145,7 @@ func (s *server) pause(r *http.Request, uid int) (any, error) {
 	if err := read(r, &in); err != nil {
 		return nil, err
 	}
-	if err := CheckText("reason", in.Reason, MaxReason); err != nil {
-		return nil, err
-	}
-	by, err := NameOf(uid, in.Operator)
+	by, err := signed(uid, in.Operator, in.Reason)
 	if err != nil {
 		return nil, err
 	}
