@@ -73,19 +73,7 @@ func sampleJournal(t *testing.T) (dir string) {
 // TestSweep3PowerLossInCompaction does for a journal that is rewritten at its opening what TestSweep3PowerLoss does for one that
 // is written to: every receipt of before must be in every image.
 func TestSweep3PowerLossInCompaction(t *testing.T) {
-	if !mine(t) {
-		return
-	}
-	rec, ok := loadRecording(t)
-	if !ok {
-		if !needFUSE(t) {
-			return
-		}
-		rec = recordCompaction(t)
-	}
-	s := newImageSweep(t, rec)
-	s.run(wide())
-	s.sum()
+	sweepImages(t, recordCompaction)
 }
 
 // TestSweep3PowerLossAfterKilledCompaction kills at the events of such an opening, opens again, and has the power fail then.

@@ -30,26 +30,36 @@ type recording struct {
 	Needs   []string // requests whose receipts are in the initial image
 }
 
-// TestSweep3PowerLoss records one node's provisioning, and opens every image that a power failure may leave at any moment of it.
-func TestSweep3PowerLoss(t *testing.T) {
+// sweepImages opens every image that a power failure may leave of what a recording holds; nil if it does not run.
+func sweepImages(t *testing.T, record func(*testing.T) recording) *imageSweep {
+	t.Helper()
 	if !mine(t) {
-		return
+		return nil
 	}
 	rec, ok := loadRecording(t)
 	if !ok {
 		if !needFUSE(t) {
-			return
+			return nil
 		}
 		rec = record(t)
 	}
 	s := newImageSweep(t, rec)
 	s.run(wide())
 	s.sum()
+	return s
+}
+
+// TestSweep3PowerLoss records one node's provisioning, and opens every image that a power failure may leave at any moment of it.
+func TestSweep3PowerLoss(t *testing.T) {
+	s := sweepImages(t, record)
+	if s == nil {
+		return
+	}
 	if os.Getenv(caseEnv) == "" && (s.ahead == 0 || s.beforeAll == 0 || s.programs == 0) {
 		t.Error("the sweep was too tame: no image with unsynced content, or none from during init, or none shown to the program")
 	}
 	if os.Getenv(caseEnv) == "" {
-		powerTeeth(t, rec)
+		powerTeeth(t, s.rec)
 	}
 }
 

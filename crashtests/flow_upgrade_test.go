@@ -157,17 +157,7 @@ func (s *site) holdLeft(node string) time.Duration {
 // requested counts how often an action was asked of a node, run or not.
 func (s *site) requested(node, action string) int {
 	s.t.Helper()
-	entries, err := s.fleet.Log(node)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	n := 0
-	for _, e := range entries {
-		if e.Phase == fleet.PhaseReceived && e.Action == action {
-			n++
-		}
-	}
-	return n
+	return s.entries(node, action, fleet.PhaseReceived)
 }
 
 // TestRequiredUpgradesThatFail: a node that cannot be upgraded is held and not configured; one whose version never changes is upgraded

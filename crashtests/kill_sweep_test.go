@@ -37,6 +37,31 @@ func labs(t *testing.T, n, nodes int, next func() (func(*testing.T, *lab), strin
 	wg.Wait()
 }
 
+// sweep is a sweep whose cases are known beforehand: it runs those that are wanted on several labs of one node.
+func sweep[C interface {
+	id() string
+	run(*testing.T, *lab)
+}](t *testing.T, cases []C) {
+	t.Helper()
+	t.Parallel()
+	if !mine(t) {
+		return
+	}
+	var mu sync.Mutex
+	labs(t, 8, 1, func() (func(*testing.T, *lab), string, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for len(cases) > 0 {
+			c := cases[0]
+			cases = cases[1:]
+			if wanted(t.Name() + "/" + c.id()) {
+				return c.run, c.id(), true
+			}
+		}
+		return nil, "", false
+	})
+}
+
 // rising hands out the numbers from 1 until one of them is said to be beyond the end: that all before were tried is the proof
 // that the sweep is whole.
 type rising struct {

@@ -69,7 +69,7 @@ func replay(name string) (func(*testing.T, *lab), error) {
 		}
 	case "TestSweep6Stale":
 		for _, c := range staleCases(false) {
-			if c.name() == rest {
+			if c.id() == rest {
 				return c.run, nil
 			}
 		}

@@ -266,13 +266,19 @@ func (s *site) noneTwice() fleet.Audit {
 // begins counts how often an action ran on a node.
 func (s *site) begins(node, action string) int {
 	s.t.Helper()
+	return s.entries(node, action, fleet.PhaseBegin)
+}
+
+// entries counts what a node noted of an action in a phase.
+func (s *site) entries(node, action string, phase fleet.Phase) int {
+	s.t.Helper()
 	entries, err := s.fleet.Log(node)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	n := 0
 	for _, e := range entries {
-		if e.Phase == fleet.PhaseBegin && e.Action == action {
+		if e.Phase == phase && e.Action == action {
 			n++
 		}
 	}

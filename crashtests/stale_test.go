@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -109,7 +108,7 @@ type staleCase struct {
 	early bool
 }
 
-func (c staleCase) name() string {
+func (c staleCase) id() string {
 	wake := "late"
 	if c.early {
 		wake = "early"
@@ -141,26 +140,7 @@ func staleCases(quick bool) []staleCase {
 }
 
 // TestSweep6Stale suspends a worker around its effects, lets a second one start, and wakes the first.
-func TestSweep6Stale(t *testing.T) {
-	t.Parallel()
-	if !mine(t) {
-		return
-	}
-	cases := staleCases(quick())
-	var mu sync.Mutex
-	labs(t, 8, 1, func() (func(*testing.T, *lab), string, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		for len(cases) > 0 {
-			c := cases[0]
-			cases = cases[1:]
-			if wanted(t.Name() + "/" + c.name()) {
-				return c.run, c.name(), true
-			}
-		}
-		return nil, "", false
-	})
-}
+func TestSweep6Stale(t *testing.T) { sweep(t, staleCases(quick())) }
 
 func (c staleCase) run(t *testing.T, l *lab) {
 	add("stale-worker cases", 1)

@@ -152,26 +152,7 @@ func wireCases(quick bool) []*wireCase {
 }
 
 // TestSweep8Wire has each fault of the wire befall each effect.
-func TestSweep8Wire(t *testing.T) {
-	t.Parallel()
-	if !mine(t) {
-		return
-	}
-	cases := wireCases(quick())
-	var mu sync.Mutex
-	labs(t, 8, 1, func() (func(*testing.T, *lab), string, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		for len(cases) > 0 {
-			c := cases[0]
-			cases = cases[1:]
-			if wanted(t.Name() + "/" + c.id()) {
-				return func(t *testing.T, l *lab) { c.run(t, l) }, c.id(), true
-			}
-		}
-		return nil, "", false
-	})
-}
+func TestSweep8Wire(t *testing.T) { sweep(t, wireCases(quick())) }
 
 func (c *wireCase) run(t *testing.T, l *lab) {
 	add("wire faults", 1)
