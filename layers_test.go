@@ -22,6 +22,7 @@ var layers = map[string][]string{
 	"internal/localfs":     {},
 	"internal/metrics":     {"receipt", "journal"},
 	"internal/fleet":       {},
+	"internal/statuspage":  {"receipt", "journal", "inspect", "internal/control"},
 	"fence":                {"receipt", "internal/localfs"},
 	"journal":              {"receipt", "internal/localfs", "internal/crashpoint"},
 	"journal/journaltest":  {"receipt", "journal"},
@@ -45,7 +46,7 @@ var layers = map[string][]string{
 	"packaging":            {},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
-		"internal/agent", "internal/control", "internal/crashpoint", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/wiring",
+		"internal/agent", "internal/control", "internal/crashpoint", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/statuspage", "internal/wiring",
 	},
 }
 

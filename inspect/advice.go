@@ -2,7 +2,9 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kballard/go-shellquote"
@@ -26,23 +28,12 @@ func propose(r receipt.Receipt, now time.Time) *Proposal {
 	if !ok {
 		return nil
 	}
-	out := &Proposal{Rule: p.Rule, Why: p.Why}
-	switch p.Event {
-	case receipt.ProvedApplied:
-		out.Verdict = receipt.VerdictApplied
-	case receipt.ProvedRefused, receipt.ProvedNotDone:
-		out.Verdict = receipt.VerdictNotApplied
-	case receipt.ProvedFailed:
-		out.Verdict = receipt.VerdictNotApplied
-		if r.Action == receipt.ReleaseUpdate {
-			out.Verdict = receipt.VerdictAbandon
-		}
+	out := &Proposal{Verdict: p.Suggests(r.Action), Rule: p.Rule, Why: p.Why}
+	if p.Event == receipt.ProvedFailed {
 		out.Why += " (it may be half done: look at the node; not-applied sends it again, abandon keeps the node out)"
-	default: // moot
-		out.Verdict = receipt.VerdictAbandon
-		if r.Action.Repeatable() {
-			out.Verdict = receipt.VerdictNotApplied
-		}
+	}
+	if against := receipt.Contradiction(r, out.Verdict, now); against != "" {
+		out.Why += " (but see what speaks against it: " + against + ")"
 	}
 	return out
 }
@@ -67,7 +58,7 @@ func look(r receipt.Receipt) []string {
 	case receipt.Restart:
 		return []string{
 			fmt.Sprintf("On the node, when the server process began: ps -o pid,lstart,args -C choria. After %s: applied. Still %s: not-applied.", sent, r.Incarnation),
-			"Whether the node answers where its configuration puts it: choria ping -I " + shellquote.Join(string(r.Node)) + ". An answer: applied.",
+			"Whether the node answers where its configuration puts it: choria ping -I " + quoted(string(r.Node)) + ". An answer: applied.",
 		}
 	case receipt.Shutdown:
 		return []string{
@@ -86,22 +77,59 @@ func look(r receipt.Receipt) []string {
 }
 
 // commands are what to type, one for each verdict, with the version that was shown.
-func commands(r receipt.Receipt, dir string) []Command {
+func commands(r receipt.Receipt, weights []receipt.Weight, now time.Time, dir string) []Command {
 	then := map[receipt.Verdict]string{
 		receipt.VerdictApplied:    "the job goes on with its next step",
 		receipt.VerdictNotApplied: "the job is queued again and sends it once more",
 		receipt.VerdictAbandon:    "the job ends; the node stays out until its server is another process or it is admitted by hand",
+		receipt.VerdictFinish: "the node is restarted to find out: it refuses if no usable configuration was written, which is not-applied, and goes to work if one was, " +
+			"without its policies if writing those failed: look at its log for 'Could not save' first",
 	}
 	if r.Action == receipt.Restart || r.Action == receipt.Shutdown {
 		then[receipt.VerdictApplied] = "the job ends as done"
 	}
+	firm := slices.ContainsFunc(weights, func(w receipt.Weight) bool { return w.Firm })
 	out := make([]Command, 0, len(then))
 	for _, v := range receipt.Verdicts() {
-		run := command("reconcile", string(r.ID), "--state-dir", dir, "--seen", strconv.FormatUint(uint64(r.Version), 10), "--verdict", v.String())
-		out = append(out, Command{Verdict: v, Run: run + " --reason TEXT", Then: then[v]})
+		if v == receipt.VerdictFinish && r.Action != receipt.Configure {
+			continue
+		}
+		c := Command{Verdict: v, Then: then[v]}
+		c.Run = command("reconcile", string(r.ID), "--state-dir", dir, "--seen", strconv.FormatUint(uint64(r.Version), 10), "--verdict", v.String()) + " --reason TEXT"
+		if firm {
+			if why := receipt.Contradiction(r, v, now); why != "" {
+				c.Run += " --contradict-evidence"
+				c.Then += "; evidence says otherwise (" + why + "), so this goes on record as against it"
+			}
+		}
+		out = append(out, c)
 	}
 	return out
 }
 
 // command quotes for a shell: a node's name comes from outside.
-func command(args ...string) string { return "provctl " + shellquote.Join(args...) }
+func command(args ...string) string {
+	var b strings.Builder
+	b.WriteString("provctl")
+	for _, a := range args {
+		b.WriteByte(' ')
+		b.WriteString(quoted(a))
+	}
+	return b.String()
+}
+
+// quoted is what most words need not be.
+func quoted(s string) string {
+	plain := func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' || c == '/'
+	}
+	for i := range len(s) {
+		if !plain(s[i]) {
+			return shellquote.Join(s)
+		}
+	}
+	if s == "" {
+		return "''"
+	}
+	return s
+}

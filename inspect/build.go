@@ -3,7 +3,9 @@ package inspect
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"provctl/internal/control"
@@ -18,7 +20,7 @@ const MinPrefix = 6
 func Build(v View, dir string) Report {
 	s := v.Snapshot
 	r := Report{
-		Schema: Schema, Taken: s.Taken.UTC(), Source: v.Source, Worker: live(v.Live),
+		Schema: Schema, Taken: s.Taken.UTC(), Source: v.Source, Worker: live(v.Live), Damage: v.Damage,
 		Journal: Journal{ID: s.Info.ID, Format: s.Info.Format, Epoch: s.Info.Epoch, Seq: s.Info.Seq, Created: s.Info.Created.UTC(), Path: s.Info.Path},
 		Counts: Counts{
 			Jobs:     named(receipt.JobStatuses(), s.ByJob),
@@ -27,17 +29,15 @@ func Build(v View, dir string) Report {
 
 			SettledByEvidence: s.Tally.Evidence, SettledByVerdict: s.Tally.Verdicts, Requeues: s.Tally.Requeues,
 		},
-		Items: make([]Item, 0, len(s.Open)), Nodes: make([]Node, 0, len(s.Nodes)), Jobs: make([]Job, 0, len(s.Jobs)),
+		Items: items(s.Open, s.Taken, dir), Nodes: make([]Node, 0, len(s.Nodes)), Jobs: make([]Job, 0, len(s.Jobs)),
 	}
 	if p := s.Info.Pause; p != nil {
 		r.Journal.Paused = &Pause{By: p.By, Reason: p.Reason, At: p.At.UTC()}
 	}
-	for _, o := range s.Open {
-		i := item(o, s.Taken, dir)
-		if i.Blocked {
+	for i := range r.Items {
+		if r.Items[i].Blocked {
 			r.Blocked++
 		}
-		r.Items = append(r.Items, i)
 	}
 	for _, n := range s.Nodes {
 		r.Nodes = append(r.Nodes, node(n, dir))
@@ -106,6 +106,22 @@ func named[T interface {
 // Describe makes the item of one receipt as it is at a moment, for whoever shows a single one.
 func Describe(r receipt.Receipt, now time.Time, dir string) Item { return item(r, now, dir) }
 
+// items makes the items of many receipts, on what processors there are.
+func items(of []receipt.Receipt, now time.Time, dir string) []Item {
+	out := make([]Item, len(of))
+	n := runtime.GOMAXPROCS(0)
+	var wg sync.WaitGroup
+	for p := range n {
+		wg.Go(func() {
+			for i := p * len(of) / n; i < (p+1)*len(of)/n; i++ {
+				out[i] = item(of[i], now, dir)
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
 func item(r receipt.Receipt, now time.Time, dir string) Item {
 	i := Item{
 		Receipt: r.ID, Version: r.Version, Node: r.Node, Action: r.Action, Status: r.Status, Blocked: r.Status == receipt.Unknown,
@@ -114,12 +130,23 @@ func item(r receipt.Receipt, now time.Time, dir string) Item {
 		Horizon: r.Horizon.UTC(), HorizonLeft: int64(math.Ceil(r.Horizon.Left(now).Seconds())), Incarnation: r.Incarnation,
 		Evidence: make([]Evidence, 0, len(r.Evidence)), FirstLine: firstLine(r), Look: append(caution(r, now), look(r)...), Commands: []Command{},
 	}
+	i.Weights = receipt.Weigh(r, now)
+	if i.Weights == nil {
+		i.Weights = []receipt.Weight{}
+	}
+	for n := range i.Weights {
+		i.Weights[n].At = i.Weights[n].At.UTC()
+	}
+	if !r.Status.Open() {
+		i.Settled, i.Ended, i.HorizonLeft = r.Settled, r.EndedAt.UTC(), 0
+		i.Look = []string{}
+	}
 	for _, e := range r.Evidence {
 		i.Evidence = append(i.Evidence, Evidence{Kind: e.Kind, Source: e.Source, At: e.At.UTC(), Text: e.String()})
 	}
 	if i.Blocked {
 		i.Proposed = propose(r, now)
-		i.Commands = commands(r, dir)
+		i.Commands = commands(r, i.Weights, now, dir)
 	}
 	return i
 }

@@ -1,7 +1,9 @@
 package inspect
 
 import (
+	"bufio"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -32,27 +34,53 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// escapeJSON replaces what a terminal could take for a command, and JSON allows as it is, by its \u form: the values stay
-// exactly the same. Outside of strings JSON has none of these characters.
-func escapeJSON(b []byte) []byte {
-	out := make([]byte, 0, len(b))
-	for i := 0; i < len(b); {
-		if b[i] >= ' ' && b[i] < 0x7f {
-			out = append(out, b[i])
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRune(b[i:])
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
-			out = append(out, b[i:i+n]...)
-		case r > 0xffff:
-			hi, lo := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		}
-		i += n
+// escaper replaces what a terminal could take for a command, and JSON allows as it is, by its \u form: the values stay exactly the
+// same. Outside of strings JSON has none of these characters. It takes JSON in pieces, which may end within a character.
+type escaper struct {
+	w      *bufio.Writer
+	rest   []byte // of a character whose end has not come
+	failed error  // of w
+}
+
+func (e *escaper) Write(p []byte) (int, error) {
+	b := p
+	if len(e.rest) > 0 {
+		b = append(e.rest, p...)
+		e.rest = nil
 	}
-	return out
+	for len(b) > 0 && e.failed == nil {
+		n := 0
+		for n < len(b) && (b[n] >= ' ' && b[n] < 0x7f || b[n] == '\n') {
+			n++
+		}
+		_, e.failed = e.w.Write(b[:n])
+		if b = b[n:]; len(b) == 0 {
+			break
+		}
+		if !utf8.FullRune(b) {
+			e.rest = slices.Clone(b)
+			break
+		}
+		r, size := utf8.DecodeRune(b)
+		if e.failed == nil {
+			_, e.failed = e.w.Write(escaped(r, b[:size]))
+		}
+		b = b[size:]
+	}
+	if e.failed != nil {
+		return 0, e.failed
+	}
+	return len(p), nil
+}
+
+func escaped(r rune, as []byte) []byte {
+	switch {
+	case unicode.IsPrint(r):
+		return as
+	case r > 0xffff:
+		hi, lo := utf16.EncodeRune(r)
+		return fmt.Appendf(nil, `\u%04x\u%04x`, hi, lo)
+	default:
+		return fmt.Appendf(nil, `\u%04x`, r)
+	}
 }

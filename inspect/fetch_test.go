@@ -156,7 +156,7 @@ func TestFetchErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		if _, err := inspect.FetchPatiently(t.Context(), b.Dir, 50*time.Millisecond); !errors.Is(err, control.ErrHung) {
+		if _, err := (inspect.Reader{Dir: b.Dir, Patience: 50 * time.Millisecond}).Report(t.Context()); !errors.Is(err, control.ErrHung) {
 			t.Errorf("a hung worker gives %v, want ErrHung", err)
 		}
 	})

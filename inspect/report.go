@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"provctl/internal/control"
+	"provctl/journal"
 	"provctl/receipt"
 )
 
@@ -23,6 +24,16 @@ type Report struct {
 	Items   []Item        `json:"items"`   // open receipts, oldest first
 	Nodes   []Node        `json:"nodes"`   // held or out, by name
 	Jobs    []Job         `json:"jobs,omitempty"`
+
+	Asked    *Item     `json:"asked,omitempty"`    // the ended receipt that was asked for
+	Timeline *Timeline `json:"timeline,omitempty"` // of the one node that was asked for
+	Damage   *Damage   `json:"damage,omitempty"`   // the journal is damaged: the rest is what can be read
+}
+
+// Damage says why a journal cannot be trusted, and what of it cannot be read.
+type Damage struct {
+	Why        string         `json:"why"`
+	Unreadable []journal.Lost `json:"unreadable"`
 }
 
 // Journal says which journal was read.
@@ -53,13 +64,13 @@ type Counts struct {
 	Requeues          int64          `json:"requeues"`            // times a job went back to the queue
 }
 
-// Item is one open receipt.
+// Item is one receipt: an open one, unless it was asked for by its id.
 type Item struct {
 	Receipt     receipt.ReceiptID   `json:"receipt"`
 	Version     receipt.Seq         `json:"version"` // what --seen wants
 	Node        receipt.NodeID      `json:"node"`
 	Action      receipt.Action      `json:"action"`
-	Status      receipt.Status      `json:"status"`  // unknown or pending
+	Status      receipt.Status      `json:"status"`  // of an open one: unknown or pending
 	Blocked     bool                `json:"blocked"` // it is unknown: nothing but evidence or a verdict ends it
 	Since       time.Time           `json:"since"`   // when the request was made
 	AgeSeconds  int64               `json:"age_seconds"`
@@ -72,6 +83,9 @@ type Item struct {
 	HorizonLeft int64               `json:"horizon_left_seconds"` // seconds until a verdict is taken; 0: now
 	Incarnation receipt.Incarnation `json:"incarnation"`
 	Evidence    []Evidence          `json:"evidence"`
+	Weights     []receipt.Weight    `json:"weights"`              // what speaks for and against each verdict
+	Settled     string              `json:"settled,omitempty"`    // of one that has ended: by what
+	Ended       time.Time           `json:"ended,omitzero"`       // ... and when
 	Proposed    *Proposal           `json:"proposed"`             // null: no rule concludes anything
 	FirstLine   string              `json:"first_line,omitempty"` // how the node's configuration file begins if a configure was applied
 	Look        []string            `json:"look"`

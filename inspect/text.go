@@ -16,6 +16,7 @@ type Style struct {
 	Width  int  // columns of the terminal; 0: no limit
 	Colour bool // only on a terminal
 	Detail bool // show every item whole, however many
+	Rows   int  // at most so many in each list, 0: all
 }
 
 // detailed is up to how many blocked items are shown whole without being asked for.
@@ -24,6 +25,7 @@ const detailed = 3
 // WriteText writes the report for people. Nothing from a node or a helper reaches w unescaped.
 func WriteText(w io.Writer, r Report, s Style) error {
 	p := &printer{style: s}
+	p.damage(r.Damage)
 	p.head(r)
 	blocked, flight := split(r.Items)
 	p.items("BLOCKED", blocked, r)
@@ -43,16 +45,23 @@ func WriteText(w io.Writer, r Report, s Style) error {
 		for _, i := range flight {
 			p.detail(i)
 		}
-		p.jobs(r.Jobs)
+	}
+	p.jobs(r.Jobs)
+	if r.Asked != nil {
+		p.detail(r.Asked)
 	}
 	p.nodes(r.Nodes, r.Taken)
+	if r.Timeline != nil {
+		p.timeline(*r.Timeline)
+	}
+	p.unreadable(r.Damage)
 	_, err := io.WriteString(w, p.b.String())
 	return err
 }
 
-func split(items []Item) (blocked, flight []Item) {
-	for _, i := range items {
-		if i.Blocked {
+func split(items []Item) (blocked, flight []*Item) {
+	for n := range items {
+		if i := &items[n]; i.Blocked {
 			blocked = append(blocked, i)
 		} else {
 			flight = append(flight, i)
@@ -117,6 +126,8 @@ func (p *printer) worker(r Report) {
 	case pause != nil:
 		p.field("", "", fmt.Sprintf("paused since %s by %s: %s", Time(pause.At), pause.By, pause.Reason))
 	case w == nil:
+	case w.Standby != "":
+		p.field("", "", "stands by: "+w.Standby)
 	case w.Gate != "":
 		p.field("", "", "takes no new work: "+w.Gate)
 	case w.State != control.Running:
@@ -138,7 +149,7 @@ func counts[T fmt.Stringer](of map[string]int, all []T) string {
 	return strings.Join(out, ", ")
 }
 
-func (p *printer) detail(i Item) {
+func (p *printer) detail(i *Item) {
 	p.line("")
 	title := fmt.Sprintf("%s  %s on %s: %s", i.Receipt, i.Action, Printable(string(i.Node)), i.Status)
 	if i.Blocked {
@@ -158,6 +169,10 @@ func (p *printer) detail(i Item) {
 	}
 	for n, e := range i.Evidence {
 		p.field("  ", first(n, "evidence"), fmt.Sprintf("%s %s: %s", Time(e.At), e.Source, e.Text))
+	}
+	p.weights(i.Weights)
+	if i.Settled != "" {
+		p.field("  ", "settled", fmt.Sprintf("%s, by %s", Time(i.Ended), i.Settled))
 	}
 	if i.Proposed != nil {
 		p.field("  ", "proposed", fmt.Sprintf("%s, by rule %s: %s", i.Proposed.Verdict, i.Proposed.Rule, i.Proposed.Why))
@@ -212,7 +227,7 @@ func age(seconds int64) string {
 // WriteItem writes a single receipt in full.
 func WriteItem(w io.Writer, i Item, s Style) error {
 	p := &printer{style: s}
-	p.detail(i)
+	p.detail(&i)
 	_, err := io.WriteString(w, strings.TrimPrefix(p.b.String(), "\n"))
 	return err
 }

@@ -129,11 +129,17 @@ func (j *Journal) AdmitByHand(ctx context.Context, id receipt.NodeID, by, reason
 		if n.Open != "" {
 			return fmt.Errorf("%w: %s: give a verdict on it first", ErrBlocked, n.Open)
 		}
+		was := standing(n, s.now)
 		n.Out, n.OutOf, n.HeldUntil, n.HeldWhy = 0, receipt.Incarnation{}, time.Time{}, ""
+		enter := func() error {
+			return s.enter(Act{Did: DidAdmit, By: by, Reason: reason, Node: id, Job: job.ID, Result: fmt.Sprintf("%s, was %s", job.Status, was)})
+		}
 		if n.Job == "" {
 			n.Forgiven = s.meta.Seq + 1
-			job, _, err = s.newJob(n, "operator", clip("admitted by "+by+": "+reason), s.now)
-			return err
+			if job, _, err = s.newJob(n, "operator", clip("admitted by "+by+": "+reason), s.now); err != nil {
+				return err
+			}
+			return enter()
 		}
 		n.Forgiven = s.next()
 		if job, err = need[receipt.Job](&s.store, jobBucket, string(n.Job), "node "+string(id)); err != nil {
@@ -143,12 +149,28 @@ func (j *Journal) AdmitByHand(ctx context.Context, id receipt.NodeID, by, reason
 			job.NotBefore, job.Seen, job.Why = time.Time{}, s.now, clip("admitted by "+by+": "+reason)
 			err = s.saveJob(&job)
 		}
-		return errors.Join(err, s.saveNode(&n))
+		return errors.Join(err, s.saveNode(&n), enter())
 	})
 	if err != nil {
 		return receipt.Job{}, fmt.Errorf("admit %s by hand: %w", id, err)
 	}
 	return job, nil
+}
+
+// standing says in words how a node stands.
+func standing(n receipt.Node, now time.Time) string {
+	switch {
+	case n.Version == 0:
+		return "not known"
+	case n.Job != "":
+		return "at work or waiting"
+	case n.Out != 0:
+		return "out: " + n.Out.String()
+	case held(n, now):
+		return "held: " + n.HeldWhy
+	default:
+		return "free"
+	}
 }
 
 // Return tells the journal in which incarnation a node that is out was seen. Another one than the one it went out with clears

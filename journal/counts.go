@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"fmt"
 	"maps"
 
 	"provctl/receipt"
@@ -43,6 +44,22 @@ func (s *store) recount() (totals, error) {
 		return nil
 	})
 	return t, err
+}
+
+// unfile takes a receipt whose verdict is taken back out of the index and out of the totals.
+func (s *stage) unfile(r receipt.Receipt) error {
+	key := endedKey(endedReceipt, r.Seq, uint8(r.Status))
+	filed, err := s.get(endedBucket, key)
+	if err != nil {
+		return err
+	}
+	if filed == nil || s.meta.Ended.Receipts[r.Status] < 1 {
+		return fmt.Errorf("%w: receipt %s is %s, but is not filed as such", receipt.ErrDamaged, r.ID, r.Status)
+	}
+	s.meta.Ended.Receipts = maps.Clone(s.meta.Ended.Receipts)
+	s.meta.Ended.Receipts[r.Status]--
+	s.remove(endedBucket, key)
+	return nil
 }
 
 // file enters a job or receipt that has ended in the index, and counts it the first time.

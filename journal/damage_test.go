@@ -244,7 +244,7 @@ func TestNotOurs(t *testing.T) {
 			must(t, db.Close())
 		},
 		"another journal": func(t *testing.T, _, path string) { must(t, os.WriteFile(path, other.db, 0o600)) },
-		"newer format":    func(t *testing.T, _, path string) { must(t, journal.SetFormat(path, 2)) },
+		"newer format":    func(t *testing.T, _, path string) { must(t, journal.SetFormat(path, 3)) },
 		"format 0":        func(t *testing.T, _, path string) { must(t, journal.SetFormat(path, 0)) },
 		"no marker":       func(t *testing.T, dir, _ string) { must(t, os.Remove(filepath.Join(dir, "journal.marker"))) },
 		"empty marker":    func(t *testing.T, dir, _ string) { must(t, os.Truncate(filepath.Join(dir, "journal.marker"), 0)) },

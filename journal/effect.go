@@ -117,6 +117,9 @@ func (s *stage) begin(in Intent) (receipt.Receipt, error) {
 	if err := h.MayBegin(in.Action); err != nil {
 		return none, err
 	}
+	if job.Finish != "" && in.Incarnation != job.Incarnation {
+		return none, fmt.Errorf("%s on %s: %w: the job is to find out about receipt %s of another life, %s", in.Action, n.ID, receipt.ErrRepeat, job.Finish, job.Incarnation)
+	}
 	if in.Action == receipt.ReleaseUpdate {
 		if err := s.mayUpgrade(n.ID, in.Target); err != nil {
 			return none, err

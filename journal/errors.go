@@ -27,6 +27,10 @@ var (
 	ErrInFlight = errors.New("the effect is still in flight")
 	// ErrMayStillRun is returned when a verdict says not-applied of an effect that may still be waiting in its node.
 	ErrMayStillRun = errors.New("the node may still have it to do")
+	// ErrContradicted is returned when evidence says otherwise than a verdict, and nobody insists on it.
+	ErrContradicted = errors.New("evidence contradicts this verdict")
+	// ErrNotHeld is returned for the release of a node that no hold keeps.
+	ErrNotHeld = errors.New("the node is not held")
 	// ErrBlocked is returned when a node's open receipt forbids what was asked.
 	ErrBlocked = errors.New("node blocked by an open receipt")
 )

@@ -36,7 +36,7 @@ func Init(dir string) (Info, error) {
 		return Info{}, err
 	}
 	m := meta{Magic: metaMagic, Format: formatVersion, ID: ulid.Make().String(), Created: time.Now().Round(0).UTC(), Ended: noTotals()}
-	temp, err := blank(dir, m)
+	temp, err := blank(dir, m, func(s *stage) error { return s.saveMeta(m) })
 	if err != nil {
 		return Info{}, fmt.Errorf("init journal in %s: %w: is there space, and may this user write?", dir, err)
 	}
@@ -102,8 +102,8 @@ func makeDir(dir string) error {
 	return syncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
-// blank writes a journal without content under a temporary name and syncs it.
-func blank(dir string, m meta) (string, error) {
+// blank writes a journal with what begin stages and nothing else under a temporary name and syncs it.
+func blank(dir string, m meta, begin func(*stage) error) (string, error) {
 	f, err := os.CreateTemp(dir, tempPattern)
 	if err != nil {
 		return "", err
@@ -111,7 +111,7 @@ func blank(dir string, m meta) (string, error) {
 	temp := f.Name()
 	err = errors.Join(localfs.GiveToOwner(f, dir), f.Close())
 	if err == nil {
-		err = guard(temp, func() error { return fill(temp, m) })
+		err = guard(temp, func() error { return fill(temp, m, begin) })
 	}
 	if err != nil {
 		return "", errors.Join(err, os.Remove(temp))
@@ -119,19 +119,20 @@ func blank(dir string, m meta) (string, error) {
 	return temp, nil
 }
 
-func fill(path string, m meta) error {
+func fill(path string, m meta, begin func(*stage) error) error {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: openWait, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		for _, name := range buckets {
-			if _, err := tx.CreateBucket([]byte(name)); err != nil {
-				return fmt.Errorf("bucket %s: %w", name, err)
-			}
+		if err := createBuckets(tx); err != nil {
+			return err
 		}
-		s := &store{tx: tx}
-		return errors.Join(s.saveMeta(m), s.flush())
+		s := &stage{store: store{tx: tx}, meta: m, now: m.Created}
+		if err := begin(s); err != nil {
+			return err
+		}
+		return s.flush()
 	})
 	err = errors.Join(err, db.Close())
 	if err != nil {

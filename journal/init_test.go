@@ -17,7 +17,7 @@ func TestInit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	info, err := journal.Init(dir)
 	must(t, err)
-	if info.ID == "" || info.Epoch != 0 || info.Seq != 0 || info.Format != 1 || info.Created.IsZero() {
+	if info.ID == "" || info.Epoch != 0 || info.Seq != 0 || info.Format != 2 || info.Created.IsZero() {
 		t.Errorf("info is %+v", info)
 	}
 	for name, want := range map[string]os.FileMode{"": os.ModeDir | 0o700, "journal.db": 0o600, "journal.marker": 0o600} {

@@ -71,7 +71,7 @@ func (j *Journal) Info() Info {
 }
 
 func (m meta) info(path string) Info {
-	return Info{ID: m.ID, Format: m.Format, Epoch: m.Epoch, Seq: m.Seq, Created: m.Created, Path: path, Pause: m.Pause}
+	return Info{ID: m.ID, Format: m.Format, Epoch: m.Epoch, Seq: m.Seq, Created: m.Created, Path: path, Pause: m.Pause, Accepted: m.Accepted}
 }
 
 // Tally counts over the journal's whole life, as last acknowledged.

@@ -58,6 +58,9 @@ func (j *Journal) open(m mark) (err error) {
 	if j.inode, err = j.file.Stat(); err != nil {
 		return fmt.Errorf("journal %s: %w", j.path, err)
 	}
+	if err := j.migrate(); err != nil {
+		return err
+	}
 	if j.marker, err = openMarker(j.dir, m); err != nil {
 		return err
 	}
@@ -72,19 +75,41 @@ func (j *Journal) load(m mark) error {
 	return guard(j.path, func() error {
 		return j.db.View(func(tx *bolt.Tx) error {
 			s := &store{tx: tx}
-			for _, name := range buckets {
-				if _, err := s.bucket(name); err != nil {
-					return err
-				}
-			}
 			record, err := s.metaRecord()
 			if err != nil {
 				return err
+			}
+			for _, name := range bucketsOf(record.Format) {
+				if _, err := s.bucket(name); err != nil {
+					return err
+				}
 			}
 			j.meta = record
 			return m.covers(record.info(j.path))
 		})
 	})
+}
+
+// migrate brings a journal of an older format up to date in one transaction: whoever opens it next finds it whole, old or new.
+func (j *Journal) migrate() error {
+	from := j.meta.Format
+	if from == formatVersion {
+		return nil
+	}
+	m := j.meta
+	m.Format = formatVersion
+	err := guard(j.path, func() error {
+		return j.db.Update(func(tx *bolt.Tx) error {
+			s := &store{tx: tx}
+			return errors.Join(createBuckets(tx), s.saveMeta(m), s.flush())
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("migrate journal %s from format %d to %d: %w: is there space?", j.path, from, formatVersion, err)
+	}
+	j.meta = m
+	j.o.Log.Info("journal migrated", "path", j.path, "from", from, "to", formatVersion)
+	return nil
 }
 
 // abandon gives up what a failed Open has opened.
@@ -135,12 +160,25 @@ func (j *Journal) compact() error {
 		j.o.Log.Warn("journal was not compacted", "path", j.path, "error", err.Error())
 		return nil
 	}
+	return j.replace(temp)
+}
+
+// rewrite is compact for somebody who wants to know.
+func (j *Journal) rewrite() error {
+	temp, err := j.copyOut()
+	if err != nil {
+		return err
+	}
+	return j.replace(temp)
+}
+
+func (j *Journal) replace(temp string) error {
 	if err := guard(j.path, j.db.Close); err != nil {
 		j.db = nil
 		return errors.Join(err, os.Remove(temp))
 	}
 	j.db = nil
-	err = os.Rename(temp, j.path)
+	err := os.Rename(temp, j.path)
 	if err == nil {
 		err = syncDir(j.dir)
 	}

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"provctl/receipt"
 )
@@ -27,6 +30,7 @@ const (
 	flagFreelist  = 0x10
 	flagBucket    = 0x01 // of a leaf element
 	maxTreeDepth  = 64
+	maxBuckets    = 64 // that are walked at once; ours are ten
 	smallestPages = 4
 )
 
@@ -92,9 +96,12 @@ func newestMeta(f io.ReaderAt, size int64) (boltMeta, error) {
 
 // pageWalk visits every page once. Each must be either reachable once or free.
 type pageWalk struct {
-	f    io.ReaderAt
-	m    boltMeta
-	used map[uint64]bool
+	f       io.ReaderAt
+	m       boltMeta
+	used    []atomic.Bool // by page; shared by the walks through a file
+	free    []bool        // by page
+	buffers [][]byte      // by depth: a page is in use while those below it are visited
+	buckets []uint64      // root pages of what lies in the root bucket, to be walked next
 }
 
 // checkPages checks that a bbolt file's pages hold together, by reads alone.
@@ -103,20 +110,41 @@ func checkPages(f io.ReaderAt, size int64) error {
 	if err != nil {
 		return err
 	}
-	w := &pageWalk{f: f, m: m, used: map[uint64]bool{0: true, 1: true}}
+	w := &pageWalk{f: f, m: m, used: make([]atomic.Bool, m.pages), free: make([]bool, m.pages)} // no more pages than the file holds
+	w.used[0].Store(true)
+	w.used[1].Store(true)
 	if err := w.metaHeaders(); err != nil {
 		return err
 	}
-	free, err := w.freePages()
-	if err != nil {
+	if err := w.freePages(); err != nil {
 		return err
 	}
 	if err := w.tree(m.root, nil, nil, 0); err != nil {
 		return err
 	}
+	if err := w.bucketTrees(); err != nil {
+		return err
+	}
 	for id := range m.pages {
-		if w.used[id] == free[id] && m.freelist != noFreelist {
+		if w.used[id].Load() == w.free[id] && m.freelist != noFreelist {
 			return badFile("page %d is both used and free, or neither", id)
+		}
+	}
+	return nil
+}
+
+// bucketTrees walks all buckets at once: of a large file that is most of the time that it takes to open it.
+func (w *pageWalk) bucketTrees() error {
+	errs := make([]error, len(w.buckets))
+	var wg sync.WaitGroup
+	for i, root := range w.buckets {
+		own := &pageWalk{f: w.f, m: w.m, used: w.used, free: w.free}
+		wg.Go(func() { errs[i] = own.tree(root, nil, nil, 1) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -136,59 +164,67 @@ func (w *pageWalk) metaHeaders() error {
 	return nil
 }
 
-// page reads a page with its overflow and marks it used.
-func (w *pageWalk) page(id uint64) (b []byte, flags, count uint16, err error) {
+// page reads a page with its overflow and marks it used. The bytes are valid until the next page of the same depth is read.
+func (w *pageWalk) page(id uint64, depth int) (b []byte, flags, count uint16, err error) {
 	if id < 2 || id >= w.m.pages {
 		return nil, 0, 0, badFile("a reference to page %d of %d", id, w.m.pages)
 	}
-	head := make([]byte, pageHeader)
-	if _, err := w.f.ReadAt(head, int64(id*w.m.pageSize)); err != nil {
+	for len(w.buffers) <= depth {
+		w.buffers = append(w.buffers, make([]byte, w.m.pageSize))
+	}
+	b = w.buffers[depth][:w.m.pageSize]
+	n, err := w.f.ReadAt(b, int64(id*w.m.pageSize))
+	if n < pageHeader || err != nil && !errors.Is(err, io.EOF) {
 		return nil, 0, 0, badFile("page %d: %w", id, err)
 	}
-	extra := uint64(native.Uint32(head[12:]))
-	if native.Uint64(head) != id || id+extra >= w.m.pages {
-		return nil, 0, 0, badFile("page %d calls itself %d and has %d more", id, native.Uint64(head), extra)
+	clear(b[n:])
+	extra := uint64(native.Uint32(b[12:]))
+	if native.Uint64(b) != id || id+extra >= w.m.pages {
+		return nil, 0, 0, badFile("page %d calls itself %d and has %d more", id, native.Uint64(b), extra)
 	}
 	for i := id; i <= id+extra; i++ {
-		if w.used[i] {
+		if w.used[i].Swap(true) {
 			return nil, 0, 0, badFile("page %d is referred to twice", i)
 		}
-		w.used[i] = true
 	}
-	b = make([]byte, (extra+1)*w.m.pageSize)
-	if _, err := w.f.ReadAt(b, int64(id*w.m.pageSize)); err != nil && !errors.Is(err, io.EOF) {
-		return nil, 0, 0, badFile("page %d: %w", id, err)
+	if extra > 0 {
+		w.buffers[depth] = slices.Grow(b, int(extra*w.m.pageSize))
+		b = w.buffers[depth][:(extra+1)*w.m.pageSize]
+		if n, err = w.f.ReadAt(b, int64(id*w.m.pageSize)); err != nil && !errors.Is(err, io.EOF) {
+			return nil, 0, 0, badFile("page %d: %w", id, err)
+		}
+		clear(b[n:])
 	}
-	return b, native.Uint16(head[8:]), native.Uint16(head[10:]), nil
+	return b, native.Uint16(b[8:]), native.Uint16(b[10:]), nil
 }
 
-func (w *pageWalk) freePages() (map[uint64]bool, error) {
-	free := map[uint64]bool{}
+// freePages reads the free list.
+func (w *pageWalk) freePages() error {
 	if w.m.freelist == noFreelist {
-		return free, nil
+		return nil
 	}
-	b, flags, count, err := w.page(w.m.freelist)
+	b, flags, count, err := w.page(w.m.freelist, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if flags != flagFreelist {
-		return nil, badFile("page %d should be the free list, its type is %#x", w.m.freelist, flags)
+		return badFile("page %d should be the free list, its type is %#x", w.m.freelist, flags)
 	}
 	n, ids := uint64(count), b[pageHeader:]
 	if count == 0xFFFF {
 		n, ids = native.Uint64(ids), ids[8:]
 	}
 	if n > uint64(len(ids))/8 {
-		return nil, badFile("the free list has %d entries", n)
+		return badFile("the free list has %d entries", n)
 	}
 	for i := range n {
 		id := native.Uint64(ids[8*i:])
-		if id < 2 || id >= w.m.pages || free[id] || w.used[id] {
-			return nil, badFile("the free list holds page %d", id)
+		if id < 2 || id >= w.m.pages || w.free[id] || w.used[id].Load() {
+			return badFile("the free list holds page %d", id)
 		}
-		free[id] = true
+		w.free[id] = true
 	}
-	return free, nil
+	return nil
 }
 
 // tree checks the subtree at a page, whose keys must lie in [low, high).
@@ -196,7 +232,7 @@ func (w *pageWalk) tree(id uint64, low, high []byte, depth int) error {
 	if depth > maxTreeDepth {
 		return badFile("page %d lies too deep", id)
 	}
-	b, flags, count, err := w.page(id)
+	b, flags, count, err := w.page(id, depth)
 	if err != nil {
 		return err
 	}
@@ -224,8 +260,13 @@ func (w *pageWalk) branch(b []byte, id uint64, count int, low, high []byte, dept
 		}
 		kids[i] = native.Uint64(b[at+8:])
 	}
-	if err := ordered(keys, low, high); err != nil || count == 0 {
-		return badFile("branch page %d with %d elements: %w", id, count, err)
+	if count == 0 {
+		return badFile("branch page %d has no elements", id)
+	}
+	for i, key := range keys {
+		if outOfOrder(i, keys[max(0, i-1)], key, low, high) {
+			return badFile("branch page %d: key %d is out of order", id, i)
+		}
 	}
 	for i, kid := range kids {
 		to := high
@@ -240,21 +281,25 @@ func (w *pageWalk) branch(b []byte, id uint64, count int, low, high []byte, dept
 }
 
 func (w *pageWalk) leaf(b []byte, id uint64, count int, low, high []byte, depth int) error {
-	keys := make([][]byte, count)
+	var before []byte
 	for i := range count {
 		at := pageHeader + i*elementBytes
 		if at+elementBytes > len(b) {
 			return badFile("leaf page %d has %d elements", id, count)
 		}
 		size := native.Uint32(b[at+8:])
-		var err error
-		if keys[i], err = cut(b, at, native.Uint32(b[at+4:]), size); err != nil {
+		key, err := cut(b, at, native.Uint32(b[at+4:]), size)
+		if err != nil {
 			return badFile("leaf page %d: %w", id, err)
 		}
 		value, err := cut(b, at, native.Uint32(b[at+4:])+size, native.Uint32(b[at+12:]))
 		if err != nil {
 			return badFile("leaf page %d: %w", id, err)
 		}
+		if outOfOrder(i, before, key, low, high) {
+			return badFile("leaf page %d: key %d is out of order", id, i)
+		}
+		before = key
 		switch flags := native.Uint32(b[at:]); flags {
 		case 0:
 		case flagBucket:
@@ -265,9 +310,6 @@ func (w *pageWalk) leaf(b []byte, id uint64, count int, low, high []byte, depth 
 			return badFile("leaf page %d: element of type %#x", id, flags)
 		}
 	}
-	if err := ordered(keys, low, high); err != nil {
-		return badFile("leaf page %d: %w", id, err)
-	}
 	return nil
 }
 
@@ -277,6 +319,10 @@ func (w *pageWalk) child(value []byte, id uint64, depth int) error {
 		return badFile("leaf page %d: bucket of %d bytes", id, len(value))
 	}
 	if root := native.Uint64(value); root != 0 {
+		if depth == 0 && len(w.buckets) < maxBuckets {
+			w.buckets = append(w.buckets, root)
+			return nil
+		}
 		return w.tree(root, nil, nil, depth+1)
 	}
 	inline := value[bucketBytes:]
@@ -294,11 +340,7 @@ func cut(b []byte, at int, pos, size uint32) ([]byte, error) {
 	return b[from : from+uint64(size)], nil
 }
 
-func ordered(keys [][]byte, low, high []byte) error {
-	for i, k := range keys {
-		if i > 0 && bytes.Compare(keys[i-1], k) >= 0 || low != nil && bytes.Compare(k, low) < 0 || high != nil && bytes.Compare(k, high) >= 0 {
-			return fmt.Errorf("key %d is out of order", i)
-		}
-	}
-	return nil
+// outOfOrder reports whether key number i does not come after the one before it, or lies outside of [low, high).
+func outOfOrder(i int, before, key, low, high []byte) bool {
+	return i > 0 && bytes.Compare(before, key) >= 0 || low != nil && bytes.Compare(key, low) < 0 || high != nil && bytes.Compare(key, high) >= 0
 }

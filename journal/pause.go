@@ -27,6 +27,9 @@ func (j *Journal) SetPause(ctx context.Context, by, reason string) (Pause, error
 		if s.meta.Pause == nil {
 			s.next()
 			s.meta.Pause = &Pause{By: clip(by), Reason: clip(reason), At: s.now}
+			if err := s.enter(Act{Did: DidPause, By: by, Reason: reason}); err != nil {
+				return err
+			}
 		}
 		p = *s.meta.Pause
 		return s.saveMeta(s.meta)
@@ -38,12 +41,18 @@ func (j *Journal) SetPause(ctx context.Context, by, reason string) (Pause, error
 }
 
 // Resume ends a pause and returns it; nil if nothing was paused. Durable when it returns without an error.
-func (j *Journal) Resume(ctx context.Context) (*Pause, error) {
+func (j *Journal) Resume(ctx context.Context, by string) (*Pause, error) {
+	if strings.TrimSpace(by) == "" {
+		return nil, fmt.Errorf("resume: %w: a name is needed", receipt.ErrInvalid)
+	}
 	var was *Pause
 	err := j.do(ctx, func(s *stage) error {
 		if was = s.meta.Pause; was != nil {
 			s.next()
 			s.meta.Pause = nil
+			if err := s.enter(Act{Did: DidResume, By: by, Result: fmt.Sprintf("was paused by %s since %s: %s", was.By, was.At.UTC().Format(time.RFC3339), was.Reason)}); err != nil {
+				return err
+			}
 		}
 		return s.saveMeta(s.meta)
 	})

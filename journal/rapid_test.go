@@ -132,6 +132,9 @@ func (m *machine) openOf(n receipt.NodeID) *effect {
 func (m *machine) allowed(n receipt.NodeID, life receipt.Incarnation, a receipt.Action) bool {
 	failed := 0
 	for _, e := range m.effects {
+		if e.node == n && e.life != life && e.status == receipt.Finishing {
+			return false
+		}
 		if e.node != n || e.life != life {
 			continue
 		}
@@ -262,19 +265,55 @@ func (m *machine) see(t *rapid.T) {
 }
 
 func (m *machine) decide(t *rapid.T) {
-	e := m.openOf(m.node(t))
+	n := m.node(t)
+	e := m.openOf(n)
 	if e == nil {
+		m.supersede(t, n)
 		return
 	}
 	v := rapid.SampledFrom(receipt.Verdicts()).Draw(t, "verdict")
 	r, err := m.b.Store.Receipt(e.id)
 	m.may(err)
-	got, err := m.b.Store.Decide(m.b.Ctx(), journal.Decision{Receipt: e.id, Seen: r.Version, Verdict: v, By: "me", Reason: "x"})
+	if v == receipt.VerdictFinish && r.Action != receipt.Configure {
+		return
+	}
+	got, err := m.b.Store.Decide(m.b.Ctx(), journal.Decision{Receipt: e.id, Seen: r.Version, Verdict: v, By: "me", Reason: "x", Contradict: true})
 	guess := v == receipt.VerdictNotApplied && r.MayStillRun()
 	if decided := m.may(err, journal.ErrInFlight, receipt.ErrBeforeHorizon, journal.ErrMayStillRun); decided != (e.status == receipt.Unknown && r.Horizon.Passed(m.b.Clock.Now()) && !guess) {
 		t.Fatalf("verdict on a %s receipt, %s left: %v", e.status, r.Horizon.Left(m.b.Clock.Now()), err)
 	} else if decided {
 		e.status = got.Status
+	}
+}
+
+// supersede gives another verdict on a node's last receipt.
+func (m *machine) supersede(t *rapid.T, n receipt.NodeID) {
+	var last *effect
+	for _, e := range m.effects {
+		if e.node == n {
+			last = e
+		}
+	}
+	if last == nil {
+		return
+	}
+	was, err := m.b.Store.Receipt(last.id)
+	m.may(err)
+	v := rapid.SampledFrom(receipt.Verdicts()).Draw(t, "other verdict")
+	got, err := m.b.Store.Decide(m.b.Ctx(), journal.Decision{Receipt: last.id, Seen: was.Version, Verdict: v, By: "you", Reason: "y", Contradict: true})
+	if !m.may(err, receipt.ErrStale, journal.ErrInFlight, receipt.ErrInvalid, receipt.ErrBeforeHorizon, journal.ErrMayStillRun) {
+		return
+	}
+	if was.Settled != "verdict" || len(got.Decisions) != len(was.Decisions)+1 || got.Decisions[len(was.Decisions)].Supersedes != was.Decisions[len(was.Decisions)-1].Seq {
+		t.Fatalf("%s by %s was superseded: %+v", was.Status, was.Settled, got.Decisions)
+	}
+	last.status = got.Status
+}
+
+// told takes over what a restart told of a configure that was waiting for it.
+func (m *machine) told(e *effect, now receipt.Status) {
+	if e.status == receipt.Finishing {
+		e.status = now
 	}
 }
 
@@ -312,6 +351,7 @@ func (m *machine) check(t *rapid.T) {
 	for _, e := range m.effects {
 		r, err := m.b.Store.Receipt(e.id)
 		m.may(err)
+		m.told(e, r.Status)
 		if r.Status != e.status {
 			t.Fatalf("receipt %s is %s, the model says %s", e.id, r.Status, e.status)
 		}

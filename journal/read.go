@@ -75,15 +75,7 @@ func (j *Journal) QueuedJobs() ([]receipt.Job, error) {
 }
 
 func (s *store) openReceipts() ([]receipt.Receipt, error) {
-	var out []receipt.Receipt
-	err := s.each(openBucket, "", func(key string, v []byte) error {
-		if _, err := unsealed(openBucket, key, v); err != nil {
-			return err
-		}
-		r, err := need[receipt.Receipt](s, recBucket, key, openBucket)
-		out = append(out, r)
-		return err
-	})
+	out, err := listed[receipt.Receipt](s, openBucket, recBucket)
 	slices.SortFunc(out, func(a, b receipt.Receipt) int { return cmp.Compare(a.Seq, b.Seq) })
 	return out, err
 }
@@ -126,9 +118,10 @@ func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
 		return out, err
 	}
 	out.Info, out.Tally = m.info(path), m.Tally
-	if out.Jobs, err = s.activeJobs(); err != nil {
+	if out.Jobs, err = listed[receipt.Job](s, activeBuck, jobBucket); err != nil {
 		return out, err
 	}
+	slices.SortFunc(out.Jobs, func(a, b receipt.Job) int { return cmp.Compare(a.Seq, b.Seq) })
 	if out.Open, err = s.openReceipts(); err != nil {
 		return out, err
 	}
@@ -150,13 +143,7 @@ func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
 	for status, n := range m.Ended.Receipts {
 		out.ByStatus[status] = int(n)
 	}
-	err = s.each(nodeBucket, "", func(key string, v []byte) error {
-		n, err := receipt.Decode[receipt.Node](nodeBucket+"/"+key, v)
-		if err == nil && (n.Out != 0 || held(n, now)) {
-			out.Nodes = append(out.Nodes, n)
-		}
-		return err
-	})
+	out.Nodes, err = s.nodesNotTaken(now)
 	return out, err
 }
 
@@ -164,27 +151,43 @@ func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
 // while a worker has it open: ask that one.
 func Read(dir string) (Snapshot, error) {
 	var out Snapshot
+	err := readOnly(dir, func(s *store) (err error) {
+		out, err = s.snapshot(filepath.Join(dir, fileName), time.Now().Round(0).UTC())
+		return err
+	})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return out, nil
+}
+
+// readOnly runs f on a journal that no worker has open, in one read transaction, and then holds the journal against its marker.
+func readOnly(dir string, f func(*store) error) error {
 	m, _, err := readMarker(dir)
 	path := filepath.Join(dir, fileName)
 	if _, serr := statJournal(path); serr != nil {
-		return out, serr // that there is no journal says more than that there is no marker
+		return serr // that there is no journal says more than that there is no marker
 	}
 	if err != nil {
-		return out, err
+		return err
 	}
 	err = withReadOnly(path, readWait, func(db *bolt.DB) error {
-		return db.View(func(tx *bolt.Tx) (err error) {
+		return db.View(func(tx *bolt.Tx) error {
 			s := &store{tx: tx}
-			if out, err = s.snapshot(path, time.Now().Round(0).UTC()); err != nil {
+			if err := f(s); err != nil {
 				return err
 			}
-			return m.covers(out.Info)
+			record, err := s.metaRecord()
+			if err != nil {
+				return err
+			}
+			return m.covers(record.info(path))
 		})
 	})
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("read journal: %w", err)
+		return fmt.Errorf("read journal: %w", err)
 	}
-	return out, nil
+	return nil
 }
 
 // covers compares a journal with its marker. A journal that is ahead lost only the marker's last write.

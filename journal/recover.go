@@ -134,7 +134,7 @@ func (s *stage) recoverQueued(job receipt.Job, n receipt.Node, p RecoverPolicy) 
 	}
 	// One that was claimed before keeps the count of the workers that ended at it: a new job would begin at none, and a node whose
 	// work kills the worker would kill it for ever. If the node has gone, the next look at it ends the job.
-	if job.Claims > 0 {
+	if job.Claims > 0 || job.Finish != "" {
 		return Recovered{}, nil
 	}
 	fresh := job.Seen

@@ -86,7 +86,12 @@ func (s *stage) saveNode(n *receipt.Node) error {
 }
 
 // step moves a job, and what its node's record says of it, by the transition table. Both are stored.
-func (s *stage) step(j *receipt.Job, n *receipt.Node, event receipt.JobEvent, next Next) error {
+func (s *stage) step(j *receipt.Job, n *receipt.Node, event receipt.JobEvent, next Next) (err error) {
+	if j.Finish != "" {
+		if event, next, err = s.tell(j, n, event, next); err != nil {
+			return err
+		}
+	}
 	to, err := j.Status.Apply(event)
 	if err != nil {
 		return fmt.Errorf("job %s of %s: %w", j.ID, j.Node, err)

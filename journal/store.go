@@ -27,15 +27,35 @@ const (
 	endedBucket = "ended"      // kind, sequence, outcome → id: see endedKey and bareKey
 	tombBucket  = "tombstones" // token → receipt id: revoked by a verdict
 	lifeBucket  = "lives"      // node, incarnation, sequence → receipt id: see lifeKey
+	auditBucket = "audit"      // sequence → what a person did: see Act; since format 2
 )
 
-var buckets = []string{metaBucket, jobBucket, recBucket, nodeBucket, openBucket, activeBuck, endedBucket, tombBucket, lifeBucket}
+var buckets = []string{metaBucket, jobBucket, recBucket, nodeBucket, openBucket, activeBuck, endedBucket, tombBucket, lifeBucket, auditBucket}
+
+// createBuckets makes the buckets that are missing.
+func createBuckets(tx *bolt.Tx) error {
+	for _, name := range buckets {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+			return fmt.Errorf("bucket %s: %w", name, err)
+		}
+	}
+	return nil
+}
 
 // metaKey names the one record of the meta bucket.
 const metaKey = "journal"
 
-// formatVersion is the layout of buckets and keys. What is newer is refused.
-const formatVersion = 1
+// formatVersion is the layout of buckets and keys. What is newer is refused; what is older is brought up to date when it is opened for
+// writing, see migrate. 2: the audit trail.
+const formatVersion = 2
+
+// bucketsOf lists the buckets that a journal of a format has.
+func bucketsOf(format int) []string {
+	if format < 2 {
+		return buckets[:len(buckets)-1]
+	}
+	return buckets
+}
 
 // metaMagic tells our file from any other program's bbolt file.
 const metaMagic = "provctl journal"
@@ -52,6 +72,8 @@ type meta struct {
 	Ended   totals        `json:"ended,omitzero"`
 	Witness time.Time     `json:"witness,omitzero"` // when the clock was last found to go on as it should: see Prune
 	Pause   *Pause        `json:"pause,omitempty"`
+
+	Accepted time.Time `json:"accepted,omitzero"`
 }
 
 // store reads and, in a write transaction, stages changes: nothing reaches bbolt before the whole change is known to be valid.

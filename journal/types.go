@@ -26,6 +26,8 @@ type Info struct {
 	Created time.Time     `json:"created"`
 	Path    string        `json:"path"`
 	Pause   *Pause        `json:"pause,omitempty"` // nil: not paused
+
+	Accepted time.Time `json:"accepted,omitzero"` // when somebody went on with it though newer work is lost: see Accept
 }
 
 // CommitStats describes one commit.
@@ -121,8 +123,9 @@ type Next struct {
 	Event     receipt.JobEvent // 0: the claim goes on; Requeue or End otherwise
 	Result    receipt.Result   // with End
 	Why       string
-	HoldUntil time.Time // the node is not taken before; zero: no hold
-	NotBefore time.Time // with Requeue: the job waits until then
+	HoldUntil time.Time     // the node is not taken before; zero: no hold
+	NotBefore time.Time     // with Requeue: the job waits until then
+	Told      receipt.Event // of a restart that was to find out about a configure: what it proves of it; 0: nothing
 }
 
 // Settlement ends the waiting for an effect.
@@ -141,6 +144,9 @@ type Decision struct {
 	Verdict receipt.Verdict
 	By      string // who, as the system knows it
 	Reason  string // why; not empty
+
+	Evidence   string // what the operator saw beyond what the receipt holds; may be empty
+	Contradict bool   // give it although evidence says otherwise
 }
 
 // RecoverPolicy are the limits of Recover.

@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"provctl/receipt"
 )
@@ -189,7 +188,7 @@ func (j *Journal) Prove(ctx context.Context, id receipt.ReceiptID) (receipt.Rece
 		}
 		s.meta.Tally.Evidence++
 		proof = &p
-		return s.resolve(&r, p.Event, p.Why, "evidence: "+p.Rule, s.afterProof(r.Action, p))
+		return s.resolve(&r, p.Event, p.Why, "evidence: "+p.Rule, s.afterProof(r, p))
 	})
 	if err != nil {
 		return receipt.Receipt{}, nil, fmt.Errorf("prove receipt %s: %w", id, err)
@@ -214,7 +213,8 @@ func (s *stage) resolve(r *receipt.Receipt, event receipt.Event, why, by string,
 }
 
 // afterProof is what becomes of the job when evidence settles its receipt.
-func (s *stage) afterProof(a receipt.Action, p receipt.Proof) Next {
+func (s *stage) afterProof(r receipt.Receipt, p receipt.Proof) Next {
+	a := r.Action
 	switch {
 	case p.Rule == receipt.RuleNewStart && (a != receipt.ReleaseUpdate || p.Event != receipt.ProvedApplied):
 		return Next{Event: receipt.End, Result: receipt.Superseded} // it is back in provisioning mode: new work
@@ -223,7 +223,7 @@ func (s *stage) afterProof(a receipt.Action, p receipt.Proof) Next {
 	case p.Rule == receipt.RuleLeft:
 		return s.ended(receipt.Left)
 	default:
-		return Next{Event: receipt.Resume}
+		return Next{Event: receipt.Resume, Told: r.Tells()}
 	}
 }
 
@@ -244,60 +244,4 @@ func (s *stage) afterApplied(a receipt.Action) Next {
 // ended is an end after which the node may still answer for a while and must not be taken.
 func (s *stage) ended(r receipt.Result) Next {
 	return Next{Event: receipt.End, Result: r, HoldUntil: s.now.Add(s.j.o.Hold)}
-}
-
-// Decide records an operator's verdict on an unknown receipt, settles it, revokes its token and moves its job, in one
-// transaction. It is a compare-and-set: receipt.ErrStale if the receipt is not at the version that was seen or has an outcome
-// already; ErrInFlight while the worker waits for it; *BeforeHorizonError while its request can still be accepted; ErrMayStillRun for
-// not-applied while it may wait in its node. Durable
-// when it returns without an error.
-func (j *Journal) Decide(ctx context.Context, d Decision) (receipt.Receipt, error) {
-	if d.Verdict.Event() == 0 || strings.TrimSpace(d.Reason) == "" || strings.TrimSpace(d.By) == "" {
-		return receipt.Receipt{}, fmt.Errorf("verdict on receipt %s: %w: it needs a verdict (applied, not-applied, abandon), a name and a reason", d.Receipt, receipt.ErrInvalid)
-	}
-	var r receipt.Receipt
-	err := j.do(ctx, func(s *stage) (err error) {
-		r, err = s.decide(d)
-		return err
-	})
-	if err != nil {
-		return receipt.Receipt{}, fmt.Errorf("verdict %s on receipt %s: %w", d.Verdict, d.Receipt, err)
-	}
-	return r, nil
-}
-
-func (s *stage) decide(d Decision) (receipt.Receipt, error) {
-	r, err := s.receipt(d.Receipt)
-	if err != nil {
-		return r, err
-	}
-	switch {
-	case r.Status == receipt.Pending:
-		return r, fmt.Errorf("%w: the worker waits for %s on %s until %s at most", ErrInFlight, r.Action, r.Node, r.Horizon.UTC().Format("15:04:05 MST"))
-	case !r.Status.Open():
-		return r, fmt.Errorf("%w: it is %s already, by %s", receipt.ErrStale, r.Status, r.Settled)
-	case r.Version != d.Seen:
-		return r, fmt.Errorf("%w: version %d was seen, it is at %d: look again", receipt.ErrStale, d.Seen, r.Version)
-	case !r.Horizon.Passed(s.now):
-		return r, &BeforeHorizonError{Receipt: r.ID, Left: r.Horizon.Left(s.now)}
-	case d.Verdict == receipt.VerdictNotApplied && r.MayStillRun():
-		return r, fmt.Errorf("%w: %s has not shown since %s that it has done what it accepted; the worker asks it every 15 s, so let one run until it has; if it never answers, restart its server, or abandon",
-			ErrMayStillRun, r.Node, r.Horizon.UTC().Format("15:04:05 MST"))
-	}
-	seq := s.next()
-	r.Decisions = append(r.Decisions[:len(r.Decisions):len(r.Decisions)], receipt.Decision{
-		Verdict: d.Verdict, By: clip(d.By), Reason: clip(d.Reason), At: s.now, Seq: seq, Seen: d.Seen,
-	})
-	s.meta.Tally.Verdicts++
-	s.refer(tombBucket, string(r.Token), string(r.ID))
-	next := Next{Event: receipt.Resume}
-	switch d.Verdict {
-	case receipt.VerdictApplied:
-		next = s.afterApplied(r.Action)
-	case receipt.VerdictAbandon:
-		next = Next{Event: receipt.End, Result: receipt.GivenUp}
-	case receipt.VerdictNotApplied:
-	}
-	why := fmt.Sprintf("%s by %s: %s", d.Verdict, d.By, d.Reason)
-	return r, s.resolve(&r, d.Verdict.Event(), why, "verdict", next)
 }

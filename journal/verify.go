@@ -54,14 +54,14 @@ type verifier struct {
 }
 
 func (v *verifier) run() error {
-	for _, name := range buckets {
-		if _, err := v.bucket(name); err != nil {
-			return err
-		}
-	}
 	var err error
 	if v.meta, err = v.metaRecord(); err != nil {
 		return err
+	}
+	for _, name := range bucketsOf(v.meta.Format) {
+		if _, err := v.bucket(name); err != nil {
+			return err
+		}
 	}
 	steps := []func() error{
 		func() error {
@@ -73,7 +73,7 @@ func (v *verifier) run() error {
 		func() error {
 			return readAll(v, nodeBucket, func(key string, n receipt.Node) bool { v.nodes[n.ID] = n; return key == string(n.ID) })
 		},
-		v.checkJobs, v.checkReceipts, v.checkNodes, v.checkIndexes, v.checkTotals,
+		v.checkJobs, v.checkReceipts, v.checkNodes, v.checkIndexes, v.checkTotals, v.checkActs,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -111,6 +111,8 @@ func (v *verifier) checkJobs() error {
 			return wrong("job %s is blocked without an unknown receipt", j.ID)
 		case j.Status == receipt.Queued && isOpen:
 			return wrong("job %s is queued while receipt %s is open", j.ID, open.ID)
+		case j.Finish != "" && (!active || v.receipts[j.Finish].Status != receipt.Finishing || v.receipts[j.Finish].Node != j.Node):
+			return wrong("job %s is %s and to find out about receipt %s, which does not wait for it", j.ID, j.Status, j.Finish)
 		case j.Status == receipt.Claimed && isOpen && open.Status != receipt.Pending:
 			return wrong("job %s is claimed while receipt %s is %s", j.ID, open.ID, open.Status)
 		}
@@ -142,6 +144,8 @@ func (v *verifier) checkReceipts() error {
 			return wrong("receipt %s is in no job's list", r.ID)
 		case r.Status.Open() != (n.Open == r.ID):
 			return wrong("receipt %s is %s, but node %s has %q open", r.ID, r.Status, r.Node, n.Open)
+		case r.Status == receipt.Finishing && v.jobs[n.Job].Finish != r.ID:
+			return wrong("receipt %s waits for a restart, but job %q of node %s does not know", r.ID, n.Job, r.Node)
 		case r.Status.Open() && n.Job != r.Job:
 			return wrong("receipt %s is open for job %s, but node %s is at %q", r.ID, r.Job, r.Node, n.Job)
 		}
@@ -223,6 +227,20 @@ func (v *verifier) checkIndex(bucket string, want map[string]string) error {
 func (v *verifier) checkBare(n receipt.NodeID, id receipt.JobID) error {
 	if j, ok := v.jobs[id]; !ok || j.Node != n || j.Status != receipt.Ended || len(j.Receipts) > 0 {
 		return wrong("index %s refers from node %s to job %s as one that ended without a receipt, which does not fit", endedBucket, n, id)
+	}
+	return nil
+}
+
+// checkActs: every act can be read, and none is of a change that never was.
+func (v *verifier) checkActs() error {
+	acts, err := v.acts(0)
+	if err != nil {
+		return err
+	}
+	for _, a := range acts {
+		if a.Seq > v.meta.Seq {
+			return wrong("the audit trail has an act at %d, the journal ends at %d", a.Seq, v.meta.Seq)
+		}
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func TestReceiptCheck(t *testing.T) {
 		{"no action", func(r *R) { r.Action = 0 }},
 		{"action", func(r *R) { r.Action = 7 }},
 		{"no status", func(r *R) { r.Status = 0 }},
-		{"status", func(r *R) { r.Status = 10 }},
+		{"status", func(r *R) { r.Status = 11 }},
 		{"incarnation", func(r *R) { r.Incarnation = receipt.Incarnation{} }},
 		{"incarnation without a start", func(r *R) { r.Incarnation.Start = 0 }},
 		{"incarnation without a pid", func(r *R) { r.Incarnation.PID = -1 }},
@@ -59,7 +59,7 @@ func TestReceiptCheck(t *testing.T) {
 		{"evidence without content", func(r *R) { r.Evidence[1].Event = nil }},
 		{"evidence of no kind", func(r *R) { r.Evidence[3].Kind = 0 }},
 		{"evidence of a reply without meaning", func(r *R) { r.Evidence[0].Reply.Means = 0 }},
-		{"decision", func(r *R) { r.Decisions[0].Verdict = 4 }},
+		{"decision", func(r *R) { r.Decisions[0].Verdict = 5 }},
 		{"decision without a sequence", func(r *R) { r.Decisions[0].Seq = 0 }},
 	})
 }

@@ -142,3 +142,29 @@ func refused(a Action, r Reply) bool {
 	}
 	return false
 }
+
+// ToldByRestart is what the reply to a restart proves of the configure that it was sent to find out about (VerdictFinish); 0: nothing. A
+// node restarts only with a configuration that parses and ends provisioning mode (go-choria v0.30.2
+// providers/agent/mcorpc/golang/provision/restart_action.go:48-56).
+func ToldByRestart(means Event, text string) Event {
+	switch {
+	case means == ReplyApplied:
+		return ProvedApplied
+	case means == ReplyRefused && strings.HasSuffix(text, RestartKeepsProvisioning):
+		return ProvedNotDone
+	case means == ReplyRefused && strings.Contains(text, RestartUnparsable+": "):
+		return ProvedFailed
+	default:
+		return 0
+	}
+}
+
+// Tells is what the late reply to a restart proves of a configure: see ToldByRestart.
+func (r Receipt) Tells() Event {
+	for _, e := range r.Evidence {
+		if r.Action == Restart && e.Kind == SawReply {
+			return ToldByRestart(e.Reply.Means, e.Reply.Text)
+		}
+	}
+	return 0
+}

@@ -203,3 +203,25 @@ func TestClassifyQuotes(t *testing.T) {
 		}
 	}
 }
+
+// TestToldByRestart: only a restart's acceptance and its two refusals that look at the configuration file say anything of the configure.
+func TestToldByRestart(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		code int
+		want receipt.Event
+	}{
+		{"Restarting Choria Server after 3s", 0, receipt.ProvedApplied},
+		{"Configuration /etc/choria/server.conf enables provisioning, restart cannot continue", 1, receipt.ProvedNotDone},
+		{"Configuration /etc/choria/server.conf could not be parsed, restart cannot continue: bad line", 1, receipt.ProvedFailed},
+		{"Cannot restart a server that is not in provisioning mode or with no token set", 1, 0},
+		{"enables provisioning, restart cannot continue, or so", 1, 0},
+		{"something new", 1, 0},
+		{"something new", 0, 0},
+	} {
+		means, _ := receipt.Classify(receipt.Restart, receipt.Reply{Code: c.code, Text: c.text})
+		if got := receipt.ToldByRestart(means, c.text); got != c.want {
+			t.Errorf("%q with code %d tells %s, want %s", c.text, c.code, got, c.want)
+		}
+	}
+}

@@ -128,6 +128,33 @@ func (h History) Done(a Action) *Receipt {
 	return nil
 }
 
+// Finishing is the configure whose fate the next restart is to tell, or nil.
+func (h History) Finishing() *Receipt {
+	for i := len(h.Receipts) - 1; i >= 0; i-- {
+		if r := &h.Receipts[i]; r.Action == Configure {
+			if r.Status == Finishing {
+				return r
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// Found is what a restart's word on a finishing configure makes of it. That the node restarts proves that a configuration is there; it is
+// that of this configure only if no other one of the incarnation may have left its own.
+func (h History) Found(told Event) Event {
+	if told != ProvedApplied {
+		return told
+	}
+	for _, r := range h.Receipts {
+		if r.Action == Configure && r.Status != Finishing && !r.Status.Harmless() {
+			return ProvedMoot
+		}
+	}
+	return told
+}
+
 // Tried reports whether an action of the incarnation was answered with something else than success.
 func (h History) Tried(a Action) bool {
 	for _, r := range h.Receipts {
@@ -141,7 +168,7 @@ func (h History) Tried(a Action) bool {
 // Doubtful reports whether a request of the incarnation may have been accepted and never answered: it may wait in the node still.
 func (h History) Doubtful() bool {
 	return slices.ContainsFunc(h.Receipts, func(r Receipt) bool {
-		return r.Status == NotApplied || r.Status == Moot || r.Status == Abandoned
+		return r.Status == NotApplied || r.Status == Moot || r.Status == Abandoned || r.Status == Finishing
 	})
 }
 

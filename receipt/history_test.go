@@ -218,3 +218,31 @@ func TestUpgradeTries(t *testing.T) {
 		}
 	}
 }
+
+// TestFound: a restart's acceptance proves the configure that it was sent for only if no other one may have left its configuration.
+func TestFound(t *testing.T) {
+	finishing := sample(receipt.Configure, receipt.Finishing)
+	for _, c := range []struct {
+		other receipt.Status
+		told  receipt.Event
+		want  receipt.Event
+	}{
+		{0, receipt.ProvedApplied, receipt.ProvedApplied},
+		{receipt.Refused, receipt.ProvedApplied, receipt.ProvedApplied},
+		{receipt.NotSent, receipt.ProvedApplied, receipt.ProvedApplied},
+		{receipt.NotApplied, receipt.ProvedApplied, receipt.ProvedApplied},
+		{receipt.Failed, receipt.ProvedApplied, receipt.ProvedMoot},
+		{receipt.Abandoned, receipt.ProvedApplied, receipt.ProvedMoot},
+		{receipt.Failed, receipt.ProvedNotDone, receipt.ProvedNotDone},
+		{receipt.Failed, receipt.Withdrawn, receipt.Withdrawn},
+	} {
+		h := receipt.History{}
+		if c.other != 0 {
+			h.Receipts = append(h.Receipts, sample(receipt.Configure, c.other))
+		}
+		h.Receipts = append(h.Receipts, finishing, sample(receipt.Restart, receipt.Applied))
+		if got := h.Found(c.told); got != c.want {
+			t.Errorf("after a configure that is %s, %s finds %s, want %s", c.other, c.told, got, c.want)
+		}
+	}
+}

@@ -125,4 +125,5 @@ type Job struct {
 	Why         string      `json:"why,omitempty"`        // the reason of the last change, for people
 	EndedAt     time.Time   `json:"ended_at,omitzero"`    // wall clock
 	NotBefore   time.Time   `json:"not_before,omitzero"`  // a requeued job waits until then
+	Finish      ReceiptID   `json:"finish,omitempty"`     // the configure that its restart is to settle: see VerdictFinish
 }

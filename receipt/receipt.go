@@ -62,6 +62,10 @@ type Decision struct {
 	At      time.Time `json:"at"`     // wall clock
 	Seq     Seq       `json:"seq"`
 	Seen    Seq       `json:"seen"` // the version that was decided on
+
+	Evidence    string `json:"evidence,omitempty"`    // what the operator saw beyond what the receipt holds, in his words
+	Contradicts string `json:"contradicts,omitempty"` // what evidence concluded instead, if it did
+	Supersedes  Seq    `json:"supersedes,omitzero"`   // the verdict that this one takes back
 }
 
 // Node is what the journal remembers of a node beyond any job.

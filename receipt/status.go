@@ -5,27 +5,30 @@ import "fmt"
 // Status is where a receipt stands. Values are stored: append only, never renumber.
 type Status uint8
 
-// The statuses of a receipt. Pending and Unknown are open; all others are final.
+// The statuses of a receipt. Pending and Unknown are open; all others are final, except that an operator may take back his verdict, and
+// that the restart which he has sent to find out may settle what is Finishing.
 const (
-	Pending    Status = 1 // durable; its request may have left
-	Unknown    Status = 2 // nobody can say whether it took effect: the node is blocked
-	Applied    Status = 3 // it took effect
-	Refused    Status = 4 // rejected before any change
-	Failed     Status = 5 // the node answered, and may have changed something
-	NotSent    Status = 6 // provably never published, or delivered to nobody
-	NotApplied Status = 7 // proved, or decided by an operator, not to have begun
-	Moot       Status = 8 // whether it took effect no longer matters: its incarnation is gone, or it may simply be repeated
-	Abandoned  Status = 9 // ended by an operator without a claim about the node
+	Pending    Status = 1  // durable; its request may have left
+	Unknown    Status = 2  // nobody can say whether it took effect: the node is blocked
+	Applied    Status = 3  // it took effect
+	Refused    Status = 4  // rejected before any change
+	Failed     Status = 5  // the node answered, and may have changed something
+	NotSent    Status = 6  // provably never published, or delivered to nobody
+	NotApplied Status = 7  // proved, or decided by an operator, not to have begun
+	Moot       Status = 8  // whether it took effect no longer matters: its incarnation is gone, or it may simply be repeated
+	Abandoned  Status = 9  // ended by an operator without a claim about the node
+	Finishing  Status = 10 // an operator has the node restarted to find out: the node's answer settles it
 )
 
 var statusNames = map[Status]string{
 	Pending: "pending", Unknown: "unknown", Applied: "applied", Refused: "refused", Failed: "failed", NotSent: "not-sent",
 	NotApplied: "not-applied", Moot: "moot", Abandoned: "abandoned",
+	Finishing: "finishing",
 }
 
 // Statuses lists every status, in the order of their numbers.
 func Statuses() []Status {
-	return []Status{Pending, Unknown, Applied, Refused, Failed, NotSent, NotApplied, Moot, Abandoned}
+	return []Status{Pending, Unknown, Applied, Refused, Failed, NotSent, NotApplied, Moot, Abandoned, Finishing}
 }
 
 // String is the status's name in output and in the journal.
@@ -61,18 +64,21 @@ const (
 	SaidApplied   Event = 11 // verdict applied
 	SaidNotDone   Event = 12 // verdict not-applied
 	SaidAbandon   Event = 13 // verdict abandon
+	SaidFinish    Event = 14 // verdict finish
+	Withdrawn     Event = 15 // an operator takes his verdict back, or the restart that was to find out told nothing
 )
 
 var eventNames = map[Event]string{
 	ReplyApplied: "reply-applied", ReplyRefused: "reply-refused", ReplyFailed: "reply-failed", NeverSent: "never-sent", Lost: "lost",
 	ProvedApplied: "proved-applied", ProvedRefused: "proved-refused", ProvedFailed: "proved-failed", ProvedNotDone: "proved-not-done",
 	ProvedMoot: "proved-moot", SaidApplied: "said-applied", SaidNotDone: "said-not-done", SaidAbandon: "said-abandon",
+	SaidFinish: "said-finish", Withdrawn: "withdrawn",
 }
 
 // Events lists every receipt event, in the order of their numbers.
 func Events() []Event {
 	out := make([]Event, 0, len(eventNames))
-	for e := ReplyApplied; e <= SaidAbandon; e++ {
+	for e := ReplyApplied; e <= Withdrawn; e++ {
 		out = append(out, e)
 	}
 	return out
@@ -94,12 +100,19 @@ var transitions = map[Status]map[Event]Status{
 	},
 	Unknown: {
 		ProvedApplied: Applied, ProvedRefused: Refused, ProvedFailed: Failed, ProvedNotDone: NotApplied, ProvedMoot: Moot,
-		SaidApplied: Applied, SaidNotDone: NotApplied, SaidAbandon: Abandoned,
+		SaidApplied: Applied, SaidNotDone: NotApplied, SaidAbandon: Abandoned, SaidFinish: Finishing,
 	},
+	Finishing: {
+		ProvedApplied: Applied, ProvedFailed: Failed, ProvedNotDone: NotApplied, ProvedMoot: Moot, Withdrawn: Unknown,
+	},
+	Applied:    {Withdrawn: Unknown},
+	NotApplied: {Withdrawn: Unknown},
+	Abandoned:  {Withdrawn: Unknown},
 }
 
-// Apply moves a status by an event. Anything the table does not hold is ErrIllegalTransition; in particular a final status
-// never moves again, so a late settle cannot overwrite a verdict nor a verdict an outcome.
+// Apply moves a status by an event. Anything the table does not hold is ErrIllegalTransition; in particular only Withdrawn
+// moves a final status, so a late settle cannot overwrite a verdict nor a verdict an outcome. Whose verdict may be withdrawn is for the
+// journal to say.
 func (s Status) Apply(e Event) (Status, error) {
 	if to, ok := transitions[s][e]; ok {
 		return to, nil
@@ -115,12 +128,15 @@ const (
 	VerdictApplied    Verdict = 1 // it took effect: the job goes on with its next step
 	VerdictNotApplied Verdict = 2 // it did not: the job is queued again
 	VerdictAbandon    Verdict = 3 // nobody will find out: the job ends, the node stays out
+	VerdictFinish     Verdict = 4 // of a configure alone: restart the node, and take from its answer what became of it
 )
 
-var verdictNames = map[Verdict]string{VerdictApplied: "applied", VerdictNotApplied: "not-applied", VerdictAbandon: "abandon"}
+var verdictNames = map[Verdict]string{VerdictApplied: "applied", VerdictNotApplied: "not-applied", VerdictAbandon: "abandon", VerdictFinish: "finish"}
 
 // Verdicts lists every verdict, in the order of their numbers.
-func Verdicts() []Verdict { return []Verdict{VerdictApplied, VerdictNotApplied, VerdictAbandon} }
+func Verdicts() []Verdict {
+	return []Verdict{VerdictApplied, VerdictNotApplied, VerdictAbandon, VerdictFinish}
+}
 
 // String is the verdict's name on the command line.
 func (v Verdict) String() string { return nameOf(verdictNames, v, "verdict") }
@@ -133,5 +149,5 @@ func (v *Verdict) UnmarshalText(b []byte) error { return unmarshalName(verdictNa
 
 // Event is what the verdict does to its receipt.
 func (v Verdict) Event() Event {
-	return map[Verdict]Event{VerdictApplied: SaidApplied, VerdictNotApplied: SaidNotDone, VerdictAbandon: SaidAbandon}[v]
+	return map[Verdict]Event{VerdictApplied: SaidApplied, VerdictNotApplied: SaidNotDone, VerdictAbandon: SaidAbandon, VerdictFinish: SaidFinish}[v]
 }

@@ -15,8 +15,8 @@ import (
 // TestStatusMatrix holds every status against every event, including numbers that no release has used.
 func TestStatusMatrix(t *testing.T) {
 	var b strings.Builder
-	for _, s := range append(receipt.Statuses(), 0, 10) {
-		for _, e := range append(receipt.Events(), 0, 14) {
+	for _, s := range append(receipt.Statuses(), 0, 11) {
+		for _, e := range append(receipt.Events(), 0, 16) {
 			to, err := s.Apply(e)
 			line := to.String()
 			if err != nil {
@@ -59,7 +59,11 @@ func TestTablesKeepTheirPromises(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			moves++
+			if e != receipt.Withdrawn {
+				moves++
+			} else if to != receipt.Unknown {
+				t.Errorf("%s withdrawn is %s: whatever follows, nobody knows", s, to)
+			}
 			if to.Open() && to == s {
 				t.Errorf("%s on %s stays open and where it is", s, e)
 			}
@@ -68,8 +72,8 @@ func TestTablesKeepTheirPromises(t *testing.T) {
 				t.Errorf("%s on %s claims that nothing changed", s, e)
 			}
 		}
-		if s.Open() != (moves > 0) {
-			t.Errorf("%s: open %t, but %d ways out", s, s.Open(), moves)
+		if waits := s.Open() || s == receipt.Finishing; waits != (moves > 0) {
+			t.Errorf("%s waits for its outcome: %t, but %d ways out", s, waits, moves)
 		}
 	}
 	for _, v := range receipt.Verdicts() {
@@ -82,6 +86,11 @@ func TestTablesKeepTheirPromises(t *testing.T) {
 	}
 	if e := receipt.Verdict(0).Event(); e != 0 {
 		t.Errorf("no verdict is event %s", e)
+	}
+	for _, s := range []receipt.Status{receipt.Pending, receipt.Unknown, receipt.Refused, receipt.Failed, receipt.NotSent, receipt.Moot} {
+		if _, err := s.Apply(receipt.Withdrawn); err == nil {
+			t.Errorf("%s is withdrawn, though no operator said so", s)
+		}
 	}
 	for _, e := range receipt.JobEvents() {
 		if _, err := receipt.Ended.Apply(e); err == nil {

@@ -16,9 +16,10 @@ import (
 
 // desk is where decisions are recorded: the running worker, or the journal under our own lock.
 type desk interface {
-	open(ctx context.Context) ([]receipt.Receipt, error)
 	decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error)
+	atOnce() int // decisions
 	admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error)
+	release(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Node, error)
 	pause(ctx context.Context, operator, reason string) (journal.Pause, error)
 	resume(ctx context.Context, operator string) (*journal.Pause, error)
 	close() error
@@ -39,8 +40,8 @@ func withDesk[T any](ctx context.Context, dir string, do func(desk) (T, error)) 
 		var d desk
 		if d, err = openDesk(ctx, dir, n == 0); err == nil {
 			out, err := do(d)
-			if errors.Is(err, control.ErrHung) {
-				return zero, fmt.Errorf("%w: %w; whether it was recorded is not known, and doing the same again is safe", fence.ErrHeld, err)
+			if errors.Is(err, control.ErrHung) && !errors.Is(err, fence.ErrHeld) {
+				return zero, hungWhile(err)
 			}
 			if closing := d.close(); err == nil && closing != nil {
 				return out, fmt.Errorf("it is recorded, but closing failed: %w", closing)
@@ -50,10 +51,8 @@ func withDesk[T any](ctx context.Context, dir string, do func(desk) (T, error)) 
 		if !errors.Is(err, fence.ErrHeld) || errors.Is(err, control.ErrHung) {
 			return zero, err
 		}
-		select {
-		case <-ctx.Done():
-			return zero, ctx.Err()
-		case <-time.After(between):
+		if err := pauseFor(ctx, between); err != nil {
+			return zero, err
 		}
 	}
 	return zero, err
@@ -84,17 +83,16 @@ func openDesk(ctx context.Context, dir string, first bool) (desk, error) {
 // atWorker lets the running worker decide.
 type atWorker struct{ c *control.Client }
 
-func (a atWorker) open(ctx context.Context) ([]receipt.Receipt, error) {
-	s, err := a.c.Snapshot(ctx)
-	return s.Open, err
-}
-
 func (a atWorker) decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error) {
 	return a.c.Decide(ctx, d, operator)
 }
 
 func (a atWorker) admit(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Job, error) {
 	return a.c.AdmitByHand(ctx, n, operator, reason)
+}
+
+func (a atWorker) release(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Node, error) {
+	return a.c.Release(ctx, n, operator, reason)
 }
 
 func (a atWorker) pause(ctx context.Context, operator, reason string) (journal.Pause, error) {
@@ -104,6 +102,8 @@ func (a atWorker) pause(ctx context.Context, operator, reason string) (journal.P
 func (a atWorker) resume(ctx context.Context, operator string) (*journal.Pause, error) {
 	return a.c.Resume(ctx, operator)
 }
+
+func (atWorker) atOnce() int { return atOnceAtWorker }
 
 func (atWorker) close() error { return nil }
 
@@ -144,8 +144,6 @@ func openFile(ctx context.Context, dir string) (_ desk, err error) {
 	return a, err
 }
 
-func (a *atFile) open(context.Context) ([]receipt.Receipt, error) { return a.j.OpenReceipts() }
-
 func (a *atFile) decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error) {
 	by, err := control.Me(operator)
 	if err != nil {
@@ -174,6 +172,14 @@ func (a *atFile) admit(ctx context.Context, n receipt.NodeID, operator, reason s
 	return a.j.AdmitByHand(ctx, n, by, reason)
 }
 
+func (a *atFile) release(ctx context.Context, n receipt.NodeID, operator, reason string) (receipt.Node, error) {
+	by, err := control.Me(operator)
+	if err != nil {
+		return receipt.Node{}, err
+	}
+	return a.j.Release(ctx, n, by, reason)
+}
+
 func (a *atFile) pause(ctx context.Context, operator, reason string) (journal.Pause, error) {
 	by, err := control.Me(operator)
 	if err != nil {
@@ -182,9 +188,15 @@ func (a *atFile) pause(ctx context.Context, operator, reason string) (journal.Pa
 	return a.j.SetPause(ctx, by, reason)
 }
 
-func (a *atFile) resume(ctx context.Context, _ string) (*journal.Pause, error) {
-	return a.j.Resume(ctx)
+func (a *atFile) resume(ctx context.Context, operator string) (*journal.Pause, error) {
+	by, err := control.Me(operator)
+	if err != nil {
+		return nil, err
+	}
+	return a.j.Resume(ctx, by)
 }
+
+func (*atFile) atOnce() int { return atOnceOurselves }
 
 func (a *atFile) close() error {
 	var errs []error

@@ -63,33 +63,51 @@ func me(t *testing.T) string {
 func TestVerdicts(t *testing.T) {
 	for verdict, want := range map[receipt.Verdict]receipt.Status{
 		receipt.VerdictApplied: receipt.Applied, receipt.VerdictNotApplied: receipt.NotApplied, receipt.VerdictAbandon: receipt.Abandoned,
+		receipt.VerdictFinish: receipt.Finishing,
 	} {
 		t.Run(verdict.String(), func(t *testing.T) {
 			both(t, func(t *testing.T, b *inspecttest.Book, leave func()) {
 				seen := b.Unknown("n1.example.net", receipt.Configure, time.Hour)
 				leave()
-				var shown receipt.Receipt
-				got, err := reconcile.Decide(t.Context(), b.Dir, reconcile.Request{
-					Receipt: string(seen.ID), Verdict: verdict, Reason: "looked at the node", Operator: "alice", Show: func(r receipt.Receipt) { shown = r },
+				got, err := one(t, b.Dir, reconcile.Request{
+					Receipt: string(seen.ID), Verdict: verdict, Reason: "looked at the node", Operator: "alice", Evidence: "its server.conf",
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if shown.ID != seen.ID || shown.Status != receipt.Unknown {
-					t.Errorf("shown was %+v", shown)
+				if got.Item.Found.ID != seen.ID || got.Was != receipt.Unknown || got.Is != want || got.Code != reconcile.Recorded {
+					t.Errorf("the result is %+v", got)
 				}
-				for what, r := range map[string]receipt.Receipt{"answer": got, "journal": read(t, b, seen.ID)} {
+				for what, r := range map[string]receipt.Receipt{"answer": got.Receipt, "journal": read(t, b, seen.ID)} {
 					if r.Status != want || len(r.Decisions) != 1 {
 						t.Fatalf("%s: receipt is %s with %d decisions, want %s with one", what, r.Status, len(r.Decisions), want)
 					}
 					d := r.Decisions[0]
-					if d.By != me(t)+" (as alice)" || d.Reason != "looked at the node" || d.Seen != seen.Version || d.Verdict != verdict || d.At.IsZero() {
+					if d.By != me(t)+" (as alice)" || d.Reason != "looked at the node" || d.Seen != seen.Version || d.Verdict != verdict || d.At.IsZero() || d.Evidence != "its server.conf" {
 						t.Errorf("%s: decision is %+v", what, d)
 					}
 				}
 			})
 		})
 	}
+}
+
+// one looks, resolves and decides, as the command does.
+func one(t *testing.T, dir string, q reconcile.Request) (reconcile.Result, error) {
+	t.Helper()
+	s, err := reconcile.Look(t.Context(), dir)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	items, err := s.Resolve(t.Context(), []reconcile.Request{q})
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var out reconcile.Result
+	if err := reconcile.DecideAll(t.Context(), dir, items, reconcile.Wait{}, func(r reconcile.Result) { out = r }); err != nil {
+		return out, err
+	}
+	return out, out.Err
 }
 
 func decide(t *testing.T, b *inspecttest.Book, q reconcile.Request) error {
@@ -100,7 +118,7 @@ func decide(t *testing.T, b *inspecttest.Book, q reconcile.Request) error {
 	if q.Verdict == 0 {
 		q.Verdict = receipt.VerdictNotApplied
 	}
-	_, err := reconcile.Decide(t.Context(), b.Dir, q)
+	_, err := one(t, b.Dir, q)
 	return err
 }
 
@@ -134,14 +152,14 @@ func TestRefusals(t *testing.T) {
 		if err := decide(t, b, reconcile.Request{Receipt: strings.ToLower(string(old.ID)), Seen: old.Version}); err != nil {
 			t.Errorf("the right version, in small letters: %v", err)
 		}
-		if err := decide(t, b, reconcile.Request{Receipt: string(old.ID), Seen: old.Version}); !errors.Is(err, receipt.ErrStale) || !strings.Contains(err.Error(), "not-applied already") {
+		if err := decide(t, b, reconcile.Request{Receipt: string(old.ID), Seen: old.Version}); !errors.Is(err, receipt.ErrStale) || !strings.Contains(err.Error(), "it is not-applied") {
 			t.Errorf("a second verdict: %v, want ErrStale that names the first", err)
 		}
 	})
 }
 
 func TestBadRequestsNeedNoJournal(t *testing.T) {
-	good := reconcile.Request{Receipt: "01ABCDEF", Verdict: receipt.VerdictApplied, Reason: "x"}
+	good := reconcile.Request{Receipt: "01ABCDEF", Verdict: receipt.VerdictApplied, Reason: "x", Seen: 1}
 	for name, spoil := range map[string]func(*reconcile.Request){
 		"short id":   func(q *reconcile.Request) { q.Receipt = "01ABC" },
 		"long id":    func(q *reconcile.Request) { q.Receipt = strings.Repeat("A", 27) },
@@ -150,12 +168,13 @@ func TestBadRequestsNeedNoJournal(t *testing.T) {
 		"verdict 9":  func(q *reconcile.Request) { q.Verdict = 9 },
 		"no reason":  func(q *reconcile.Request) { q.Reason = " \t" },
 		"escapes":    func(q *reconcile.Request) { q.Reason = "\x1b[2J" },
+		"evidence":   func(q *reconcile.Request) { q.Evidence = "\x9b2J" },
 		"operator":   func(q *reconcile.Request) { q.Operator = "a\nb" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := good
 			spoil(&q)
-			if _, err := reconcile.Decide(t.Context(), "/nonexistent", q); !errors.Is(err, receipt.ErrInvalid) {
+			if err := reconcile.DecideAll(t.Context(), "/nonexistent", []reconcile.Item{{Request: q}}, reconcile.Wait{}, nil); !errors.Is(err, receipt.ErrInvalid) {
 				t.Errorf("%v, want ErrInvalid", err)
 			}
 		})
@@ -207,7 +226,7 @@ func TestTwoAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i, v := range []receipt.Verdict{receipt.VerdictApplied, receipt.VerdictAbandon} {
 			wg.Go(func() {
-				_, errs[i] = reconcile.Decide(t.Context(), b.Dir, reconcile.Request{Receipt: string(r.ID), Verdict: v, Reason: "x", Seen: r.Version})
+				_, errs[i] = one(t, b.Dir, reconcile.Request{Receipt: string(r.ID), Verdict: v, Reason: "x", Seen: r.Version})
 			})
 		}
 		wg.Wait()

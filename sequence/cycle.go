@@ -97,6 +97,10 @@ func (p *pass) provision() error {
 		p.log.Info("the node is configured already; going on with its restart")
 		return p.effect(receipt.Restart, agent.Restart{Token: p.Token, Splay: restartSplay})
 	}
+	if r := p.history.Finishing(); r != nil {
+		p.log.Info("an operator has the node restarted to find out whether it is configured", "configure", r.ID)
+		return p.effect(receipt.Restart, agent.Restart{Token: p.Token, Splay: restartSplay})
+	}
 	if err := p.gather(); err != nil {
 		return err
 	}

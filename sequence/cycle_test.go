@@ -43,6 +43,7 @@ type bench struct {
 	waits   chan struct{}           // calls never end; effects' context does
 	flow    sequence.Flow
 	sighted bool                   // jobs come by sightings
+	age     time.Duration          // how long ago requests are signed
 	ecdh    string                 // the node's key for secrets
 	stock   string                 // its inventory
 	csr     error                  // what CheckCSR says
@@ -146,7 +147,7 @@ func (b *bench) Inventory(context.Context, receipt.NodeID) (json.RawMessage, err
 func (b *bench) Prepare(_ receipt.NodeID, a receipt.Action, input any) (sequence.Prepared, error) {
 	b.called("prepare " + a.String())
 	b.sent[a] = input
-	now := time.Now()
+	now := time.Now().Add(-b.age)
 	return sequence.Prepared{
 		Request: receipt.RequestID(fmt.Sprintf("%032d", len(b.calls)+100*b.looks)), Time: now,
 		Horizon: receipt.HorizonOf(now, time.Minute, time.Second), Digest: strings.Repeat("0", 64),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"provctl/internal/agent"
 	"provctl/internal/crashpoint"
@@ -107,11 +108,11 @@ func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) e
 	call, err := p.Wire.Publish(p.effects, pending, prepared)
 	if err != nil {
 		if !errors.Is(err, ErrNotSent) {
-			_ = p.settle(pending, receipt.Lost, err.Error(), nil) // the worker ends either way
+			_ = p.settle(pending, receipt.Lost, err.Error(), nil, 0) // the worker ends either way
 			return err
 		}
 		log.Warn("the request was not sent", "error", err)
-		settleErr := p.settle(pending, receipt.NeverSent, err.Error(), nil)
+		settleErr := p.settle(pending, receipt.NeverSent, err.Error(), nil, 0)
 		if errors.Is(err, receipt.ErrFenced) && !errors.Is(err, receipt.ErrExpired) && !errors.Is(err, receipt.ErrStandby) {
 			return err // our right to send anything has lapsed
 		}
@@ -119,11 +120,20 @@ func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) e
 	}
 	if early := p.lane.Await(p.effects, call.Done(), r); early != nil {
 		call.GiveUp()
-		return p.settle(pending, receipt.Lost, early.Error(), nil)
+		return p.settle(pending, receipt.Lost, early.Error(), nil, 0)
 	}
-	event, why, key := p.read(r.Action, call.Outcome(), nonce)
+	out := call.Outcome()
+	event, why, key := p.read(r.Action, out, nonce)
 	crashpoint.Here(crashpoint.ReplyRead)
-	return p.settle(pending, event, why, key)
+	return p.settle(pending, event, why, key, p.told(r.Action, event, out))
+}
+
+// told is what a restart's outcome proves of the configure that it was to find out about; 0: nothing, or there is none.
+func (p *pass) told(a receipt.Action, event receipt.Event, out Outcome) receipt.Event {
+	if a != receipt.Restart || p.history.Finishing() == nil || out.Reply == nil {
+		return 0
+	}
+	return receipt.ToldByRestart(event, out.Reply.Text)
 }
 
 // read turns an outcome into the receipt's event.
@@ -146,9 +156,12 @@ func (p *pass) read(a receipt.Action, out Outcome, nonce string) (receipt.Event,
 }
 
 // settle records what came of an effect together with what becomes of the job, and says whether the pass goes on.
-func (p *pass) settle(pending *journal.Pending, event receipt.Event, why string, key *receipt.Key) error {
+func (p *pass) settle(pending *journal.Pending, event receipt.Event, why string, key *receipt.Key, told receipt.Event) error {
 	r := pending.Receipt()
 	next := p.next(r.Action, event, why)
+	if next.Told = told; told == receipt.ProvedNotDone || told == receipt.ProvedFailed { // now it may be configured
+		next.Event, next.Result, next.HoldUntil = receipt.Requeue, 0, time.Time{}
+	}
 	settled, err := p.Journal.Settle(context.WithoutCancel(p.effects), pending, journal.Settlement{Event: event, Why: why, By: "reply", Key: key, Next: next})
 	if err != nil {
 		return fmt.Errorf("settle receipt %s of %s: %w", r.ID, r.Node, err)

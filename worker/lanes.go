@@ -106,7 +106,7 @@ func (w *Worker) work(e entry) {
 	}()
 	defer w.guard(fmt.Sprintf("job %s of node %s", e.job, e.node))
 	ctx := context.WithoutCancel(w.effects)
-	if !e.claimed && w.o.Now().Sub(e.seen) > 2*w.o.Interval {
+	if !e.lasting && w.o.Now().Sub(e.seen) > 2*w.o.Interval {
 		w.move(ctx, e, journal.Next{Event: receipt.End, Result: receipt.Stale, Why: "not seen for two intervals while it waited"})
 		return
 	}

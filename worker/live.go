@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -53,10 +54,35 @@ func (w *Worker) Decide(ctx context.Context, d journal.Decision) (receipt.Receip
 	delete(w.watches, r.ID)
 	w.mu.Unlock()
 	wake(w.wakeLanes)
-	if err := w.followJob(r.Job); err != nil { // the verdict stands all the same
+	if err := w.followNode(r); err != nil { // the verdict stands all the same
 		w.giveUp(fmt.Errorf("go on after the verdict on receipt %s: %w", r.ID, err))
 	}
 	return r, nil
+}
+
+// followNode follows the job that a verdict left its node with: the receipt's own, or a new one if that had ended by a former verdict.
+func (w *Worker) followNode(r receipt.Receipt) error {
+	n, err := w.j.Node(r.Node)
+	if err != nil {
+		return err
+	}
+	return w.followJob(cmp.Or(n.Job, r.Job))
+}
+
+// Release ends a node's hold: the fleet is asked at once whether it is there.
+func (w *Worker) Release(ctx context.Context, node receipt.NodeID, by, reason string) (receipt.Node, error) {
+	n, err := w.j.Release(ctx, node, by, reason)
+	if err != nil {
+		return n, err
+	}
+	w.log.Info("hold ended", "node", node, "by", by, "reason", reason)
+	if n.Job != "" {
+		if err := w.followJob(n.Job); err != nil {
+			w.giveUp(fmt.Errorf("go on after the release of %s: %w", node, err))
+		}
+	}
+	wake(w.wakeDiscover)
+	return n, nil
 }
 
 // AdmitByHand takes a node in again that was kept out or held.

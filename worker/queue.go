@@ -12,13 +12,13 @@ type entry struct {
 	job       receipt.JobID
 	node      receipt.NodeID
 	seen      time.Time // last sighting of the node
-	claimed   bool      // before: it never gets stale, since its job keeps a count that a new one would not
+	lasting   bool      // it never gets stale: it was claimed before, and keeps a count that a new job would not, or an operator wants to know
 	notBefore time.Time
 }
 
 // entryOf is a job's entry, with the time at which its node was seen last.
 func entryOf(job receipt.Job, seen time.Time) entry {
-	return entry{job: job.ID, node: job.Node, seen: seen, claimed: job.Claims > 0, notBefore: job.NotBefore}
+	return entry{job: job.ID, node: job.Node, seen: seen, lasting: job.Claims > 0 || job.Finish != "", notBefore: job.NotBefore}
 }
 
 // queue holds waiting jobs first come, first served, at most one per node. It is not safe for use by several goroutines.

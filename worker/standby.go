@@ -9,11 +9,15 @@ import (
 	"provctl/receipt"
 )
 
-// Permit returns nil while this worker may begin and publish effects: nobody paused it, and it leads. Its errors are
+// Permit returns nil while this worker may begin and publish effects: nobody paused it, what an unknown worker sent before it can no longer
+// arrive, and it leads. Its errors are
 // receipt.ErrStandby. The fence asks it right before every publish.
 func (w *Worker) Permit() error {
 	if p := w.paused.Load(); p != nil {
 		return fmt.Errorf("%w: paused by %s at %s: %s", receipt.ErrStandby, p.By, p.At.UTC().Format(time.RFC3339), p.Reason)
+	}
+	if left := w.quiet.Sub(w.o.Now()); left > 0 {
+		return fmt.Errorf("%w: the journal was accepted though newer work is lost: nothing is sent for another %s", receipt.ErrStandby, left.Round(time.Second))
 	}
 	return w.leads()
 }
@@ -53,7 +57,7 @@ func (w *Worker) Pause(ctx context.Context, by, reason string) (journal.Pause, e
 func (w *Worker) Resume(ctx context.Context, by string) (*journal.Pause, error) {
 	w.pausing.Lock()
 	defer w.pausing.Unlock()
-	was, err := w.j.Resume(ctx)
+	was, err := w.j.Resume(ctx, by)
 	if err == nil && was != nil {
 		w.paused.Store(nil)
 		w.log.Info("resumed", "by", by, "paused_by", was.By, "for", w.o.Now().Sub(was.At).Round(time.Second))
@@ -68,6 +72,27 @@ func (w *Worker) recallPause() {
 	defer w.pausing.Unlock()
 	if w.paused.Store(w.j.Info().Pause); w.paused.Load() != nil {
 		w.log.Warn("the worker is paused and begins nothing", "why", w.Permit(), "hint", "provctl resume")
+	}
+}
+
+// quietUntil is one horizon after a journal was accepted of which newer work is lost. By a clock that was set back since it is one horizon
+// from now on.
+func quietUntil(o Options) time.Time {
+	accepted := o.Journal.Info().Accepted
+	if accepted.IsZero() {
+		return accepted
+	}
+	if now := o.Now(); accepted.After(now) {
+		accepted = now
+	}
+	return accepted.Add(o.Horizon)
+}
+
+// beQuiet takes up work when the quiet time is over.
+func (w *Worker) beQuiet() {
+	if left := w.quiet.Sub(w.o.Now()); left > 0 {
+		w.log.Warn("the journal was accepted though newer work is lost: waiting until no request of before can arrive", "until", w.quiet.UTC())
+		time.AfterFunc(left, w.actAgain)
 	}
 }
 

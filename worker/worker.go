@@ -65,6 +65,7 @@ type Options struct {
 	Interval    time.Duration // between discoveries; what was not seen for two of them is stale
 	StopTimeout time.Duration // how long a stop waits for effects in flight
 	Hold        time.Duration // how long a node is left alone after a pass
+	Horizon     time.Duration // after it no request of a former worker can be accepted any more
 	Retention   time.Duration // how long ended work stays in the journal
 	MaxUnknown  int           // so many unknown receipts stop new claims
 	FleetBlocks bool          // one unknown receipt stops every effect
@@ -127,6 +128,7 @@ type Worker struct {
 	slots    chan struct{}   // one token per lane
 	running  sync.WaitGroup  // passes
 	parked   atomic.Int64    // passes that wait without a lane
+	quiet    time.Time       // nothing is begun before: what was sent under a journal that is lost may still arrive
 	overdue  atomic.Int64    // those of them whose effect is in flight
 	fatal    chan error      // what the worker cannot go on after; holds the first
 	stopping atomic.Bool
@@ -168,7 +170,7 @@ func New(o Options) *Worker {
 		watches: map[receipt.ReceiptID]*watch{}, requests: map[receipt.RequestID]sent{}, outLooks: map[receipt.NodeID]bool{},
 		hints:     map[receipt.ReceiptID]func(){},
 		wakeLanes: make(chan struct{}, 1), wakeIntake: make(chan struct{}, 1), wakeWatch: make(chan struct{}, 1),
-		wakeDiscover: make(chan struct{}, 1),
+		wakeDiscover: make(chan struct{}, 1), quiet: quietUntil(o),
 	}
 }
 
@@ -186,6 +188,7 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	w.mu.Unlock()
 	w.facts, w.effects = facts, effects
 	w.recallPause()
+	w.beQuiet()
 	w.cycle = &sequence.Cycle{
 		Journal: w.j, Wire: recorder{net, w}, Advisor: w.o.Advisor, Credentials: w.o.Credentials, Flow: w.o.Flow, Token: w.o.Token,
 		Hold: w.o.Hold, Retry: retryUnsent, Now: w.o.Now, Log: w.log,

@@ -33,11 +33,13 @@ func TestScripts(t *testing.T) {
 			"state":   s.state,
 			"blocked": s.blocked,
 			"pending": s.pending,
+			"replied": s.replied,
 			"out":     s.out,
 			"held":    s.held,
 			"leave":   s.leave,
 			"serve":   s.serve,
 			"hang":    s.hang,
+			"dead":    s.dead,
 			"lock":    s.lock,
 			"exits":   exits,
 		},
@@ -121,6 +123,13 @@ func (s *scenes) pending(ts *testscript.TestScript, _ bool, a []string) {
 	name(ts, a[4], s.book(ts, a[0]).Pending(receipt.NodeID(a[1]), action(ts, a[2]), duration(ts, a[3])).Receipt())
 }
 
+// replied DIR RECEIPT VARIABLE: the node's answer came late, and says that it took effect.
+func (s *scenes) replied(ts *testscript.TestScript, _ bool, a []string) {
+	name(ts, a[2], s.book(ts, a[0]).See(receipt.ReceiptID(a[1]), receipt.Evidence{
+		Kind: receipt.SawReply, Source: "node", Reply: &receipt.ReplySeen{Means: receipt.ReplyApplied, Text: "Done"},
+	}))
+}
+
 // out DIR NODE
 func (s *scenes) out(ts *testscript.TestScript, _ bool, a []string) {
 	s.book(ts, a[0]).Out(receipt.NodeID(a[1]))
@@ -145,6 +154,14 @@ func (s *scenes) hang(ts *testscript.TestScript, _ bool, a []string) {
 	ts.Check(err)
 	ts.Defer(func() { _ = l.Close() })
 	ts.Setenv("PID", strconv.Itoa(os.Getpid()))
+}
+
+// dead DIR: the socket of a worker that was killed.
+func (s *scenes) dead(ts *testscript.TestScript, _ bool, a []string) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: control.SocketPath(ts.MkAbs(a[0])), Net: "unix"})
+	ts.Check(err)
+	l.SetUnlinkOnClose(false)
+	ts.Check(l.Close())
 }
 
 // lock DIR: somebody holds the worker lock and serves no socket.
@@ -172,6 +189,8 @@ func TestExitCodes(t *testing.T) {
 		{usagef("x: %w", receipt.ErrInvalid), 2},
 		{errBlocked, 3},
 		{receipt.ErrStale, 4},
+		{told{receipt.ErrStale}, 4},
+		{told{journal.ErrContradicted}, 1},
 		{fence.ErrHeld, 5},
 		{&fence.HeldError{PID: 1}, 5},
 		{fmt.Errorf("%w: %w", fence.ErrHeld, control.ErrHung), 5},
@@ -198,6 +217,8 @@ func TestInterleave(t *testing.T) {
 		{[]string{"reconcile", "--json", "R", "--reason=a b"}, []string{"reconcile", "--json", "--reason=a b", "--", "R"}},
 		{[]string{"reconcile", "R", "--reason", "--odd"}, []string{"reconcile", "--reason", "--odd", "--", "R"}},
 		{[]string{"reconcile", "--", "--odd"}, []string{"reconcile", "--", "--odd"}},
+		{[]string{"reconcile", "--yes", "R", "-"}, []string{"reconcile", "--yes", "--", "R", "-"}},
+		{[]string{"reconcile", "R", "--yes=2", "Q"}, []string{"reconcile", "--yes=2", "--", "R", "Q"}},
 		{[]string{"reconcile", "R", "--reason"}, []string{"reconcile", "--reason"}},
 		{[]string{"nothing", "a", "--b"}, []string{"nothing", "a", "--b"}},
 		{[]string{"--help"}, []string{"--help"}},

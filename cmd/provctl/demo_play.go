@@ -192,7 +192,7 @@ func (d *demonstration) reconcile(ctx context.Context, report inspect.Report, sh
 			d.showInspect(ctx)
 		}
 		verdict, saw := d.lookAtNode(string(item.Node), item.Request)
-		args := []string{"reconcile", string(item.Receipt), "--verdict", verdict, "--reason", saw, "--state-dir", d.files.StateDir}
+		args := []string{"reconcile", string(item.Receipt), "--verdict", verdict, "--reason", saw, "--seen", fmt.Sprint(item.Version), "--state-dir", d.files.StateDir}
 		if out, err := d.provctl(ctx, args...); err != nil {
 			if code := exitStatus(err); code == exitChanged {
 				continue // evidence was quicker

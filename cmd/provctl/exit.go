@@ -30,6 +30,11 @@ var errUsage = errors.New("usage")
 // errBlocked is not shown: it only sets the exit code of inspect.
 var errBlocked = errors.New("blocked items exist")
 
+// told is an error that stderr has already: it only sets the exit code.
+type told struct{ error }
+
+func (t told) Unwrap() error { return t.error }
+
 // badUsage is errUsage with its text.
 type badUsage struct{ error }
 

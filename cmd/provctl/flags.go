@@ -16,9 +16,12 @@ import (
 	"provctl/inspect"
 )
 
+// stateDirVariable is where --state-dir comes from if it is not given.
+const stateDirVariable = "PROVCTL_STATE_DIR"
+
 // Flags that several commands share.
 func stateDirFlag() cli.Flag {
-	return &cli.StringFlag{Name: "state-dir", Usage: "the worker's state directory `DIR`", Required: true}
+	return &cli.StringFlag{Name: "state-dir", Usage: "the worker's state directory `DIR`", EnvVars: []string{stateDirVariable}, Required: true}
 }
 
 func reasonFlag() cli.Flag {

@@ -4,24 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"provctl/inspect"
 	"provctl/internal/control"
+	"provctl/journal"
 	"provctl/receipt"
 )
+
+// screenful is how many rows of one kind a terminal gets unasked.
+const screenful = 20
 
 func inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "inspect",
 		Usage:     "shows what is blocked or in flight, and what to look at and to type",
 		ArgsUsage: "[RECEIPT|NODE]",
-		Description: "Works with and without a running worker and changes nothing. RECEIPT may be shortened to its first 6 characters.\n" +
-			"Exit codes: 0 nothing shown is blocked, 3 something is, 6 the journal is damaged or missing, 1 other errors.",
-		Flags: []cli.Flag{stateDirFlag(), jsonFlag(), &cli.BoolFlag{
-			Name: "probe", Usage: "have the running worker gather evidence about RECEIPT first; the worker settles it if a rule allows",
-		}},
+		Description: "Works with and without a running worker and changes nothing. RECEIPT may be shortened to its first 6 characters, and may have\n" +
+			"ended. Of a damaged journal it shows what can be read and says what cannot.\n" +
+			"Exit codes: 0 nothing shown is blocked, 3 something is, 6 the journal is damaged or missing, 2 usage, 1 other errors.",
+		Flags: append([]cli.Flag{
+			stateDirFlag(), jsonFlag(),
+			&cli.BoolFlag{Name: "probe", Usage: "have the running worker gather evidence about RECEIPT first; the worker settles it if a rule allows"},
+			&cli.BoolFlag{Name: "all-rows", Usage: fmt.Sprintf("on a terminal, list more than %d of a kind", screenful)},
+		}, filterFlags()...),
 		Action: inspectAction,
 	}
 }
@@ -34,36 +43,100 @@ func inspectAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(c)
-	defer stop()
+	f, err := filter(c, time.Now())
+	if err != nil {
+		return err
+	}
 	name := c.Args().First()
 	if name != "" {
+		if !f.Everything() {
+			return usagef("--node, --effect, --since and --state choose among all, and %q names what to show: give one or the other", name)
+		}
 		if _, err := receipt.ParseNodeID(name); err != nil {
 			return usagef("neither a receipt nor a node: %w", err)
 		}
 	}
+	ctx, stop := interruptible(c)
+	defer stop()
 	if c.Bool("probe") {
-		if err := probe(ctx, dir, name); err != nil {
+		if err := probe(ctx, c, dir, name); err != nil {
 			return err
 		}
 	}
-	r, err := inspect.Fetch(ctx, dir)
-	if err != nil {
-		return err
+	reader := inspect.Reader{Dir: dir}
+	r, damaged := reader.Report(ctx)
+	switch {
+	case damaged != nil && r.Damage == nil:
+		return damaged
+	case name == "":
+		r = r.Filter(f)
+	case damaged != nil: // no history of what cannot be trusted
+		r = r.Only(name)
+	default:
+		if r, err = asked(ctx, reader, r, name); err != nil {
+			return err
+		}
 	}
-	return show(c, r, name)
+	return errors.Join(damaged, show(c, r, name != ""))
+}
+
+// asked reduces a report to one receipt or node, with its history.
+func asked(ctx context.Context, reader inspect.Reader, r inspect.Report, name string) (inspect.Report, error) {
+	one, err := receiptNamed(ctx, reader, name)
+	if err != nil {
+		return r, err
+	}
+	node := receipt.NodeID(name)
+	if one != nil {
+		node, r = one.Node, r.Only(string(one.ID))
+		if len(r.Items) == 0 {
+			item := inspect.Describe(*one, r.Taken, reader.Dir)
+			r.Asked = &item
+		}
+	} else {
+		r = r.Only(name)
+	}
+	t, err := reader.Timeline(ctx, node)
+	switch {
+	case errors.Is(err, journal.ErrNotFound) && len(r.Items)+len(r.Nodes)+len(r.Jobs) > 0:
+		return r, nil
+	case errors.Is(err, journal.ErrNotFound):
+		return r, fmt.Errorf("nothing is kept of a node or receipt %q: 'provctl nodes' lists the nodes, 'provctl inspect' the open receipts, and what retention has removed is gone", name)
+	case err != nil:
+		return r, err
+	}
+	if one != nil {
+		t = t.OfJob(one.Job)
+	}
+	r.Timeline = &t
+	return r, nil
+}
+
+// receiptNamed finds the one receipt that a name means, nil if it is none's: of several the open one.
+func receiptNamed(ctx context.Context, reader inspect.Reader, name string) (*receipt.Receipt, error) {
+	if len(name) < inspect.MinPrefix || strings.ContainsAny(name, ".-_") {
+		return nil, nil //nolint:nilnil // it can be a node
+	}
+	found, err := reader.Find(ctx, name)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	if len(found) == 1 || found[0].Status.Open() && !found[1].Status.Open() {
+		return &found[0], nil
+	}
+	lines := make([]string, 0, len(found))
+	for _, r := range found {
+		lines = append(lines, fmt.Sprintf("  %s  %s on %s, %s", r.ID, r.Action, r.Node, r.Status))
+	}
+	return nil, usagef("%q names %d receipts or more; give more of its id:\n%s", name, len(found), strings.Join(lines, "\n"))
 }
 
 // show prints the report; errBlocked sets the exit code and holds even if the reader has gone.
-func show(c *cli.Context, r inspect.Report, name string) error {
+func show(c *cli.Context, r inspect.Report, whole bool) error {
 	s := style(c.App.Writer)
-	if name == "" {
-		r.Jobs = nil
-	} else {
-		r, s.Detail = r.Only(name), true
-		if len(r.Items)+len(r.Nodes)+len(r.Jobs) == 0 {
-			say(c.App.ErrWriter, fmt.Errorf("nothing open, active, held or out under %q; 'provctl inspect' without it shows everything", name))
-		}
+	s.Detail = whole
+	if s.Width > 0 && !whole && !c.Bool("all-rows") {
+		s.Rows = screenful
 	}
 	var err error
 	if c.Bool("json") {
@@ -74,17 +147,17 @@ func show(c *cli.Context, r inspect.Report, name string) error {
 	if err != nil && !quiet(err) {
 		return err
 	}
-	if r.NeedsSomebody() {
+	if r.NeedsSomebody() && r.Damage == nil {
 		return errBlocked
 	}
 	return nil
 }
 
-// probe asks the worker to look again. Only a worker can: it has the connection, and it settles.
-func probe(ctx context.Context, dir, name string) error {
+// probe has somebody look again at the one open receipt that a name means, before it is shown.
+func probe(ctx context.Context, c *cli.Context, dir, name string) error {
 	w, err := control.Dial(dir)
 	if errors.Is(err, control.ErrNoWorker) {
-		return fmt.Errorf("--probe: %w; start one with 'provctl run', which gathers evidence by itself", err)
+		return probeAlone(ctx, c, dir, name, err)
 	}
 	if err != nil {
 		return err
@@ -93,13 +166,24 @@ func probe(ctx context.Context, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	var hits []receipt.ReceiptID
-	for _, i := range inspect.Build(inspect.View{Snapshot: s}, dir).Only(name).Items {
-		hits = append(hits, i.Receipt)
+	id, err := probed(inspect.Build(inspect.View{Snapshot: s}, dir), name)
+	if err != nil {
+		return err
 	}
-	if len(hits) != 1 {
-		return usagef("--probe needs one open receipt, %q names %d; 'provctl inspect' lists them", name, len(hits))
-	}
-	_, err = w.Probe(ctx, hits[0])
+	_, err = w.Probe(ctx, id)
 	return err
+}
+
+// probed is the one open receipt that a name means.
+func probed(r inspect.Report, name string) (receipt.ReceiptID, error) {
+	hits := r.Only(name).Items
+	if len(hits) != 1 {
+		return "", usagef("--probe needs one open receipt, %q names %d; 'provctl inspect' lists them", name, len(hits))
+	}
+	return hits[0].Receipt, nil
+}
+
+// probeAlone is what --probe does when no worker runs: only one has the connection, and it settles.
+func probeAlone(_ context.Context, _ *cli.Context, _, _ string, none error) error {
+	return fmt.Errorf("--probe: %w; start one with 'provctl run', which gathers evidence by itself", none)
 }

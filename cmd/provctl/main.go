@@ -25,12 +25,20 @@ var commands = []func() *cli.Command{
 	configCommand,
 	demoCommand,
 	inspectCommand,
+	nodesCommand,
+	historyCommand,
+	auditCommand,
 	reconcileCommand,
 	admitCommand,
+	releaseCommand,
 	pauseCommand,
 	resumeCommand,
 	versionCommand,
+	completionCommand,
+	manCommand,
+	completeCommand,
 	verifyCommand,
+	journalCommand,
 	nodeCommand,
 }
 
@@ -59,7 +67,8 @@ func Main(args []string, stdout, stderr io.Writer) (code int) {
 }
 
 func say(w io.Writer, err error) {
-	if err == nil || quiet(err) {
+	var said told
+	if err == nil || quiet(err) || errors.As(err, &said) {
 		return
 	}
 	for line := range strings.Lines("provctl: " + err.Error() + "\n") {
@@ -87,9 +96,13 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 	}
 	for _, command := range commands {
 		cmd := command()
-		cmd.OnUsageError = onUsageError
-		cmd.HideHelpCommand = true
-		checkRequired(cmd)
+		for _, c := range append([]*cli.Command{cmd}, cmd.Subcommands...) {
+			c.OnUsageError = onUsageError
+			c.HideHelpCommand = true
+			if c.Action != nil {
+				checkRequired(c)
+			}
+		}
 		app.Commands = append(app.Commands, cmd)
 	}
 	return app
@@ -114,6 +127,14 @@ func interleave(app *cli.App, args []string) []string {
 	if cmd == nil || cmd.SkipFlagParsing {
 		return args
 	}
+	if at+1 < len(args) {
+		for _, sub := range cmd.Subcommands {
+			if sub.HasName(args[at+1]) {
+				cmd, at = sub, at+1
+				break
+			}
+		}
+	}
 	var flags, rest []string
 	for i := at + 1; i < len(args); i++ {
 		a := args[i]
@@ -126,7 +147,7 @@ func interleave(app *cli.App, args []string) []string {
 			continue
 		}
 		if name := strings.TrimLeft(a, "-"); name == "help" || name == "h" {
-			return []string{args[at], a} // with an argument the parser would look for a topic of that name
+			return append(slices.Clone(args[:at+1]), a) // with an argument the parser would look for a topic of that name
 		}
 		flags = append(flags, a)
 		if takesValue(cmd, a) {
@@ -143,6 +164,10 @@ func takesValue(cmd *cli.Command, arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	for _, f := range cmd.Flags {
 		if slices.Contains(f.Names(), name) {
+			if g, ok := f.(*cli.GenericFlag); ok {
+				b, isBool := g.Value.(interface{ IsBoolFlag() bool })
+				return !isBool || !b.IsBoolFlag()
+			}
 			_, isBool := f.(*cli.BoolFlag)
 			return !isBool
 		}

@@ -13,6 +13,7 @@ import (
 	"provctl/internal/control"
 	"provctl/internal/crashpoint"
 	"provctl/internal/metrics"
+	"provctl/internal/statuspage"
 	"provctl/internal/wiring"
 	"provctl/journal"
 	"provctl/receipt"
@@ -53,8 +54,13 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 	if err := writePID(pidFile); err != nil {
 		return err
 	}
+	pace := statuspage.NewMeter(time.Now)
 	r.journal, err = journal.Open(cfg.StateDir, journal.Options{
-		Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass, Observe: r.meter.Committed,
+		Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass,
+		Observe: func(c journal.CommitStats) {
+			r.meter.Committed(c)
+			pace.Observe(c)
+		},
 	})
 	if err != nil {
 		return err
@@ -73,6 +79,11 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		return err
 	}
 	defer stopControl()
+	stopStatus, err := serveStatus(ctx, cfg, statusSource{dir: cfg.StateDir, worker: r.worker, journal: r.journal, meter: pace}, log)
+	if err != nil {
+		return err
+	}
+	defer stopStatus()
 	defer r.campaign()()
 	return r.work(ctx)
 }
@@ -113,7 +124,7 @@ func (r *running) hire(credentials wiring.Identities) {
 	o := worker.Options{
 		Journal: r.journal, Credentials: credentials, Flow: flow, Token: cfg.Token.Reveal(), Meter: r.meter,
 		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Flow: flow, Log: r.log, Meter: r.meter},
-		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Retention: cfg.HistoryRetention,
+		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Horizon: cfg.EffectTTL + cfg.ClockSkew, Retention: cfg.HistoryRetention,
 		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
 		Ours:      r.ours,
 		Component: cfg.LifecycleComponent, Version: version, Epoch: r.epoch, Now: time.Now, Log: r.log,

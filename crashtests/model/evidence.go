@@ -105,7 +105,7 @@ func (n *next) prove(i int) {
 	}
 	if ok {
 		n.m.proved[p.Rule]++
-		step, result := afterProof(o.Action, p)
-		n.resolve(i, p.Event, step, result)
+		step, result, told := afterProof(r, p)
+		n.resolve(i, p.Event, step, result, told)
 	}
 }

@@ -86,7 +86,7 @@ func (n *next) onRun(i int) {
 	n.must(o.Action.Repeatable() || o.Inc == n.Node.Inc, WrongLife)
 	switch o.Status {
 	case receipt.Pending, receipt.Unknown:
-	case receipt.Abandoned: // it claims nothing
+	case receipt.Abandoned, receipt.Finishing: // it claims nothing
 	case receipt.Moot, receipt.NotApplied: // keys may be made again: one accepted in time may still wait for the node's mutex
 		n.must(o.Action.Repeatable(), RanAfterOutcome)
 	default:
@@ -114,11 +114,19 @@ func (n *next) onDone(i int) {
 	n.must(n.Node.Conf == 0 || n.Node.Conf == n.Node.Key, WrongKey)
 }
 
-// onOutcome is asked when a receipt gets its outcome, however it came by it.
-func (n *next) onOutcome(i int, e receipt.Event) {
+// onOutcome is asked when a receipt gets its outcome, however it came by it. What a restart finds out is whether a configuration is live.
+func (n *next) onOutcome(i int, e receipt.Event, was receipt.Status) {
 	o := &n.Ops[i]
 	canRun := o.Wire == Accepted || o.Wire == Flying && o.Phase == Fresh
 	did := func(what receipt.Event) bool { return o.Ran > 0 && o.Did == what }
+	switch {
+	case was == receipt.Finishing && e == receipt.ProvedApplied:
+		n.must(did(receipt.ReplyApplied) || o.Lives, FalseOutcome)
+		return
+	case was == receipt.Finishing && e == receipt.ProvedNotDone:
+		n.must(!did(receipt.ReplyApplied) && !o.Lives && !canRun, FalseOutcome)
+		return
+	}
 	switch e {
 	case receipt.ReplyApplied, receipt.ProvedApplied:
 		restarted := o.Action == receipt.Restart && n.Node.Inc > o.Inc && !canRun

@@ -26,7 +26,13 @@ func (n *next) mine(w int) bool {
 }
 
 // jobStep moves the job: journal.(*stage).step.
-func (n *next) jobStep(e receipt.JobEvent, result receipt.Result) {
+func (n *next) jobStep(e receipt.JobEvent, result receipt.Result) { n.jobStepTold(e, result, 0) }
+
+// jobStepTold is jobStep with what a restart tells of the configure that it was to find out about.
+func (n *next) jobStepTold(e receipt.JobEvent, result receipt.Result, told receipt.Event) {
+	if n.Job.Finish != 0 {
+		e, result = n.finish(e, result, told)
+	}
 	to, err := n.Job.Status.Apply(e)
 	n.must(err == nil, IllegalMove)
 	n.Job.Status = to
@@ -35,10 +41,38 @@ func (n *next) jobStep(e receipt.JobEvent, result receipt.Result) {
 			n.Out, n.OutOf = true, n.Job.Inc
 		}
 		n.Job = Job{Status: to}
+		for i := range n.used() {
+			n.Ops[i].Over = n.Ops[i].Said != 0
+		}
 	}
 }
 
-// settle moves an open receipt: journal.(*stage).settle.
+// finish settles the configure that a restart was to find out about, or makes it unknown again: journal.(*stage).tell.
+func (n *next) finish(e receipt.JobEvent, result receipt.Result, told receipt.Event) (receipt.JobEvent, receipt.Result) {
+	switch {
+	case told != 0:
+	case e != receipt.End:
+		return e, result
+	case result == receipt.Provisioned:
+		told = receipt.ProvedApplied
+	case result == receipt.Superseded || result == receipt.Left || result == receipt.GivenUp:
+		told = receipt.ProvedMoot
+	default:
+		told = receipt.Withdrawn
+	}
+	i := int(n.Job.Finish) - 1
+	told = n.history(n.Ops[i].Inc).Found(told)
+	n.Job.Finish = 0
+	n.must(n.settle(i, told), IllegalMove)
+	if told != receipt.Withdrawn {
+		return e, result
+	}
+	n.must(n.Open == 0, TwoOpen)
+	n.Open, n.Meter.Excess = uint8(i+1), 2 // its baseline is from before the restart
+	return receipt.Block, 0
+}
+
+// settle moves a receipt: journal.(*stage).settle.
 func (n *next) settle(i int, e receipt.Event) bool {
 	o := &n.Ops[i]
 	to, err := o.Status.Apply(e)
@@ -48,13 +82,14 @@ func (n *next) settle(i int, e receipt.Event) bool {
 	if err != nil {
 		return false
 	}
-	n.must(o.Status.Open(), OutcomeChanged)
+	n.must(o.Status.Open() || o.Status == receipt.Finishing || o.Said != 0 && e == receipt.Withdrawn, OutcomeChanged)
+	was := o.Status
 	o.Status = to
 	if !to.Open() {
 		if int(n.Open) == i+1 {
 			n.Open = 0
 		}
-		n.onOutcome(i, e)
+		n.onOutcome(i, e, was)
 	}
 	return true
 }
@@ -98,9 +133,9 @@ func (n *next) move(w int, e receipt.JobEvent, result receipt.Result) {
 }
 
 // resolve settles an unknown receipt and moves its job: journal.(*stage).resolve.
-func (n *next) resolve(i int, e receipt.Event, step receipt.JobEvent, result receipt.Result) {
+func (n *next) resolve(i int, e receipt.Event, step receipt.JobEvent, result receipt.Result, told receipt.Event) {
 	n.must(n.settle(i, e), IllegalMove)
-	n.jobStep(step, result)
+	n.jobStepTold(step, result, told)
 }
 
 // afterApplied is what becomes of the job then: journal.(*stage).afterApplied.
@@ -118,16 +153,18 @@ func afterApplied(a receipt.Action) (receipt.JobEvent, receipt.Result) {
 }
 
 // afterProof is what becomes of the job then: journal.(*stage).afterProof.
-func afterProof(a receipt.Action, p receipt.Proof) (receipt.JobEvent, receipt.Result) {
+func afterProof(r receipt.Receipt, p receipt.Proof) (receipt.JobEvent, receipt.Result, receipt.Event) {
+	a := r.Action
 	switch {
 	case p.Rule == receipt.RuleNewStart && (a != receipt.ReleaseUpdate || p.Event != receipt.ProvedApplied):
-		return receipt.End, receipt.Superseded
+		return receipt.End, receipt.Superseded, 0
 	case p.Event == receipt.ProvedApplied:
-		return afterApplied(a)
+		step, result := afterApplied(a)
+		return step, result, 0
 	case p.Rule == receipt.RuleLeft:
-		return receipt.End, receipt.Left
+		return receipt.End, receipt.Left, 0
 	default:
-		return receipt.Resume, 0
+		return receipt.Resume, 0, r.Tells()
 	}
 }
 

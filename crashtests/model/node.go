@@ -64,7 +64,8 @@ func (n *next) runRefused(i int) bool {
 	if !take(&n.Left.Odd) || !n.runs(i) {
 		return false
 	}
-	n.Ops[i].Did = receipt.ReplyRefused
+	o := &n.Ops[i]
+	o.Did, o.Lives = receipt.ReplyRefused, o.Action == receipt.Restart && n.Node.Conf != 0
 	return true
 }
 

@@ -16,7 +16,7 @@ func (n *next) decide(v int) bool {
 
 // decideOffline takes the free lock, begins a term, recovers, and decides: package reconcile.
 func (n *next) decideOffline(v int) bool {
-	if n.Lock != 0 || n.Open == 0 || !n.honest(receipt.Verdict(v)) {
+	if n.Lock != 0 || n.Open == 0 || !n.open().honest(receipt.Verdict(v)) {
 		return false
 	}
 	n.recoverJob(n.raiseEpoch())
@@ -31,20 +31,64 @@ func (n *next) verdict(v receipt.Verdict) bool {
 	if v == receipt.VerdictNotApplied && n.receipt(int(n.Open)-1).MayStillRun() && !n.m.has(NotIdle) {
 		return false // journal.ErrMayStillRun
 	}
-	if !n.honest(v) || !take(&n.Left.Verdicts) {
+	if !o.honest(v) || v == receipt.VerdictFinish && o.Action != receipt.Configure || !take(&n.Left.Verdicts) {
 		return false
 	}
 	i := int(n.Open) - 1
 	n.onVerdict(i)
-	o.Revoked = true
-	step, result := receipt.Resume, receipt.Result(0)
+	o.Revoked, o.Said, o.Idle = true, v, !n.receipt(i).MayStillRun()
+	step, result := afterVerdict(o.Action, v)
+	if v == receipt.VerdictFinish {
+		n.Job.Finish = uint8(i + 1)
+	}
+	n.resolve(i, v.Event(), step, result, 0)
+	return true
+}
+
+// afterVerdict is what becomes of the job then: journal.(*stage).afterVerdict.
+func afterVerdict(a receipt.Action, v receipt.Verdict) (receipt.JobEvent, receipt.Result) {
 	switch v {
 	case receipt.VerdictApplied:
-		step, result = afterApplied(o.Action)
+		return afterApplied(a)
 	case receipt.VerdictAbandon:
-		step, result = receipt.End, receipt.GivenUp
+		return receipt.End, receipt.GivenUp
+	default:
+		return receipt.Resume, 0
 	}
-	n.resolve(i, v.Event(), step, result)
+}
+
+// supersede takes the verdict on the last effect back for another one: journal.(*stage).withdraw and reconclude.
+func (n *next) supersede(v int) bool {
+	verdict, i := receipt.Verdict(v), n.used()-1
+	if i < 0 || n.Open != 0 || n.Job.Status == receipt.Claimed || !n.listens(0) && !n.listens(1) {
+		return false
+	}
+	o := &n.Ops[i]
+	if o.Said == 0 || o.Said == verdict || !o.honest(verdict) || verdict == receipt.VerdictNotApplied && !o.Idle ||
+		verdict == receipt.VerdictFinish && (o.Action != receipt.Configure || o.Over) || !take(&n.Left.Verdicts) {
+		return false
+	}
+	if int(n.Job.Finish) == i+1 {
+		n.Job.Finish = 0
+	}
+	if !n.settle(i, receipt.Withdrawn) {
+		return false // something else than a verdict had the last word
+	}
+	n.must(n.settle(i, verdict.Event()), IllegalMove)
+	n.Out, n.OutOf, o.Said = false, 0, verdict
+	step, result := afterVerdict(o.Action, verdict)
+	active := n.Job.Status == receipt.Queued
+	switch {
+	case step == receipt.End && active:
+		n.jobStep(step, result)
+	case step == receipt.End:
+		n.Out, n.OutOf = result.StaysOut(), o.Inc
+	default:
+		n.Job.Status, n.Job.Inc = receipt.Queued, o.Inc
+	}
+	if verdict == receipt.VerdictFinish {
+		n.Job.Finish = uint8(i + 1)
+	}
 	return true
 }
 
@@ -68,11 +112,7 @@ func (n *next) admit(w int) bool {
 }
 
 // honest reports whether an operator who looked at the node would say so.
-func (n *next) honest(v receipt.Verdict) bool {
-	o := n.open()
-	if o == nil {
-		return false
-	}
+func (o *Op) honest(v receipt.Verdict) bool {
 	switch v {
 	case receipt.VerdictApplied:
 		return o.Ran > 0 && o.Did == receipt.ReplyApplied

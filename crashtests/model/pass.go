@@ -53,7 +53,7 @@ func (n *next) introduce(w int) bool {
 		}
 		return true
 	}
-	if h.Done(receipt.Configure) != nil {
+	if h.Done(receipt.Configure) != nil || h.Finishing() != nil {
 		me.Act = receipt.Restart
 	} else if r := h.Done(receipt.Gen25519); r != nil && r.Key != nil {
 		me.Act, me.Key = n.advised(), n.Ops[r.Seq-1].Key
@@ -156,6 +156,9 @@ func (n *next) newOp(w int, s receipt.Status) int {
 func (n *next) record(w int) {
 	n.must(n.Open == 0, TwoOpen)
 	n.onBegin(n.Workers[w].Act, n.Workers[w].Inc)
+	for i := range n.used() { // what came before a later effect is not taken back
+		n.Ops[i].Said = 0
+	}
 	base := n.Workers[w].Base
 	i := n.newOp(w, receipt.Pending)
 	n.Open, n.Meter, n.Node.Closed = uint8(i+1), base, false
@@ -254,6 +257,14 @@ func (n *next) settles(w int) bool {
 	return true
 }
 
+// told is what the outcome of a restart tells of a configure: sequence.(*pass).told.
+func (n *next) told(o *Op, e receipt.Event) receipt.Event {
+	if o.Action != receipt.Restart || n.Job.Finish == 0 {
+		return 0
+	}
+	return receipt.ToldByRestart(e, o.reply().Text)
+}
+
 // settleEffect settles the effect under way and takes the job's next step: journal.(*Journal).Settle and sequence.(*pass).next.
 func (n *next) settleEffect(w int) {
 	me := &n.Workers[w]
@@ -283,6 +294,8 @@ func (n *next) settleEffect(w int) {
 			n.jobStep(receipt.Block, 0)
 		case me.Event == receipt.NeverSent:
 			n.jobStep(receipt.Requeue, 0)
+		case n.told(o, me.Event) == receipt.ProvedNotDone:
+			n.jobStepTold(receipt.Requeue, 0, receipt.ProvedNotDone)
 		case me.Event != receipt.ReplyApplied:
 			n.jobStep(receipt.End, receipt.FailedJob)
 		case !goesOn:

@@ -121,6 +121,9 @@ func (o Obs) evidence(n int) receipt.Evidence {
 		e.Idle = &receipt.IdleSeen{Incarnation: life(o.Inc)}
 	case receipt.SawReply:
 		e.Reply = &receipt.ReplySeen{Means: o.Means}
+		if o.Keeps {
+			e.Reply.Text = keepsProvisioning
+		}
 	case receipt.SawEvent:
 		e.Event = &receipt.EventSeen{Type: "provisioned", Component: "server"}
 		if o.Latest {
@@ -139,8 +142,22 @@ var successes = map[receipt.Action]string{
 // target is the version that the helper wants.
 const target = "2.0.0"
 
-// answer is what a node says when it has done, refused or failed an effect, and what receipt.Classify makes of it.
+// keepsProvisioning is how a node refuses to restart into provisioning mode.
+const keepsProvisioning = "Configuration /etc/choria/server.conf" + receipt.RestartKeepsProvisioning
+
+// keeps reports whether an effect is a restart that its node refuses for want of a configuration.
+func (o *Op) keeps() bool {
+	return o.Action == receipt.Restart && o.Did == receipt.ReplyRefused && !o.Lives
+}
+
+// answer is what receipt.Classify makes of what a node says.
 func (o *Op) answer() receipt.Event {
+	event, _ := receipt.Classify(o.Action, o.reply())
+	return event
+}
+
+// reply is what a node says when it has done, refused or failed an effect.
+func (o *Op) reply() receipt.Reply {
 	r := receipt.Reply{Code: 1, Text: "Could not obtain provisioning lock"}
 	switch {
 	case o.Did == receipt.ReplyApplied:
@@ -152,8 +169,10 @@ func (o *Op) answer() receipt.Event {
 	case o.Action == receipt.Shutdown:
 		r.Text = "Cannot shutdown a server that is not in provisioning mode or with no token set"
 	case o.Action == receipt.Restart:
-		r.Text = "Configuration /etc/choria/server.conf" + receipt.RestartKeepsProvisioning
+		r.Text = "Cannot restart a server that is not in provisioning mode or with no token set"
+		if o.keeps() {
+			r.Text = keepsProvisioning
+		}
 	}
-	event, _ := receipt.Classify(o.Action, r)
-	return event
+	return r
 }

@@ -59,6 +59,7 @@ type Job struct {
 	Inc      uint8 // 0 not known
 	Requeues uint8 // claims that died before any receipt
 	Begun    bool  // the present claim wrote a receipt
+	Finish   uint8 // the configure that its restart is to find out about: effect number + 1, 0 none
 }
 
 // Phase is how much of a request's time is over.
@@ -103,6 +104,10 @@ type Op struct {
 
 	Heard receipt.Event // what its reply said after its receipt was taken for not begun, 0 nothing
 	Told  bool          // an event said then that it was done
+
+	Said receipt.Verdict // the verdict that settled it, as long as it may be taken back
+	Idle bool            // its node had shown then that it had done all that it accepted
+	Over bool            // its job has ended since
 }
 
 // Meter counts requests that the node validated since a baseline; see receipt.ByCounter. Requests that the present term knows to be
@@ -158,6 +163,7 @@ type Obs struct {
 	Live   uint8                // connections
 	Closed bool                 // connections: one closed since the request
 	Means  receipt.Event        // reply
+	Keeps  bool                 // reply to a restart: the node would come back in provisioning mode
 }
 
 // Budget bounds what may happen in one run.
@@ -206,7 +212,13 @@ func (o *Op) last() Phase {
 // inUse reports whether anything can still depend on an effect's request, reply or time.
 func (s *State) inUse(i int) bool {
 	o := &s.Ops[i]
-	return o.Status.Open() || o.Wire == Flying || o.Wire == Accepted || s.held(i) || o.denied() && (o.Answer || o.Event)
+	return o.Status.Open() || o.Wire == Flying || o.Wire == Accepted || s.held(i) || o.denied() && (o.Answer || o.Event) ||
+		int(s.Job.Finish) == i+1 || s.retractable(i)
+}
+
+// retractable reports whether the verdict that settled an effect may still be taken back: nothing was begun after it.
+func (s *State) retractable(i int) bool {
+	return s.Ops[i].Said != 0 && i == s.used()-1 && s.Ops[i].Inc == s.Node.Inc && s.Left.Verdicts > 0
 }
 
 // held reports whether a worker is at an effect.
@@ -311,6 +323,7 @@ func (s *State) forget(i int) {
 	}
 	shift(&s.Open)
 	shift(&s.Forgave)
+	shift(&s.Job.Finish)
 	for j := range s.Workers {
 		shift(&s.Workers[j].Op)
 		shift(&s.Workers[j].Look)

@@ -1,6 +1,10 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+
+	"provctl/receipt"
+)
 
 // next is a state in the making.
 type next struct {
@@ -71,6 +75,7 @@ var steps = []step{
 
 	{"through the worker", operator, (*next).decide},
 	{"on the journal itself", operator, (*next).decideOffline},
+	{"instead of the verdict before", operator, (*next).supersede},
 }
 
 // Step names one thing that happened.
@@ -87,7 +92,7 @@ func (o whose) numbers(s *State) (from, to int) {
 	case effect:
 		return 0, s.used()
 	case operator:
-		return 1, 4
+		return 1, len(receipt.Verdicts()) + 1
 	default:
 		return 0, 1
 	}

@@ -35,7 +35,7 @@ func (n *next) replyArrives(i int) bool {
 		if me.PC == Waiting && int(me.Op) == i+1 {
 			me.PC, me.Event = Heard, o.answer()
 		} else if o.Status == receipt.Unknown && n.listens(w) && int(n.Open) == i+1 {
-			n.note(Obs{Kind: receipt.SawReply, Phase: o.Phase, Means: o.answer()}) // worker.(*Worker).OnLate
+			n.note(Obs{Kind: receipt.SawReply, Phase: o.Phase, Means: o.answer(), Keeps: o.keeps()}) // worker.(*Worker).OnLate
 		} else if o.denied() && n.listens(w) && o.Epoch == me.Epoch { // the term that sent it still knows its request
 			o.Heard = o.answer()
 		}

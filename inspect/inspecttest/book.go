@@ -84,18 +84,22 @@ func (b *Book) Claimed(node receipt.NodeID) receipt.Job {
 func (b *Book) Pending(node receipt.NodeID, a receipt.Action, ago time.Duration) *journal.Pending {
 	b.t.Helper()
 	j := b.Claimed(node)
+	p, err := b.Begin(context.Background(), b.intent(j, a, ago, fmt.Sprintf("%032x", b.ids)))
+	b.must(err)
+	return p
+}
+
+func (b *Book) intent(j receipt.Job, a receipt.Action, ago time.Duration, request string) journal.Intent {
 	made := b.now.Add(-ago)
 	target := ""
 	if a == receipt.ReleaseUpdate {
 		target = "1.2.3"
 	}
-	p, err := b.Begin(context.Background(), journal.Intent{
-		Target: target, Job: j.ID, Action: a, Incarnation: Incarnation(made), Request: receipt.RequestID(fmt.Sprintf("%032x", b.ids)),
+	return journal.Intent{
+		Target: target, Job: j.ID, Action: a, Incarnation: Incarnation(made), Request: receipt.RequestID(request),
 		RequestTime: made, Horizon: receipt.HorizonOf(made, TTL, Skew), Digest: strings.Repeat("0123456789abcdef", 4),
 		Baseline: &receipt.Baseline{Validated: 3, Epoch: b.Epoch, Ordinal: 1},
-	})
-	b.must(err)
-	return p
+	}
 }
 
 // idle has the worker have seen, of a request that has expired, that its node has done all it accepted.
@@ -171,10 +175,6 @@ func (w worker) Live() control.Live {
 
 func (w worker) Pause(ctx context.Context, by, reason string) (journal.Pause, error) {
 	return w.SetPause(ctx, by, reason)
-}
-
-func (w worker) Resume(ctx context.Context, _ string) (*journal.Pause, error) {
-	return w.Book.Resume(ctx)
 }
 
 func (w worker) Probe(_ context.Context, id receipt.ReceiptID) (receipt.Receipt, error) {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -11,6 +12,9 @@ const longTakeover = 2 * time.Minute
 
 // checkFlow checks what depends on more than one key.
 func (d *decoder) checkFlow(c *Config) {
+	if c.StatusPort > 0 && c.StatusPort == c.MonitorPort {
+		d.problemAt("status_port", strconv.Itoa(c.StatusPort), "is the monitor_port as well", "give the status page a port of its own, or 0 for none")
+	}
 	if c.Features.PKI && c.Features.Ed25519 {
 		d.problemAt("features.pki", "true", "excludes features.ed25519", "keep one of the two")
 	}

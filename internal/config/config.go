@@ -63,6 +63,7 @@ type Config struct {
 	ChoriaInsecure     bool
 	Site               string // label of all metrics
 	MonitorPort        int    // 0: no metrics listener
+	StatusPort         int    // of the status page, on the loopback address; 0: none
 
 	BrokerProvisioningPassword Secret
 
@@ -187,5 +188,6 @@ func (d *decoder) decode(c *Config) {
 	d.integer("max_requeues", &c.MaxRequeues, 0, 1_000)
 	choice(d, "evidence", &c.Evidence, EvidenceAuto, EvidenceManual)
 	d.duration("helper_timeout", &c.HelperTimeout, 100*time.Millisecond, 10*time.Minute)
+	d.integer("status_port", &c.StatusPort, 0, 65535)
 	d.duration("history_retention", &c.HistoryRetention, time.Hour, 100*year)
 }

@@ -37,6 +37,9 @@ func (c *Config) Plan() string {
 	if c.MonitorPort > 0 {
 		metrics = fmt.Sprintf("metrics on port %d", c.MonitorPort)
 	}
+	if c.StatusPort > 0 {
+		metrics += fmt.Sprintf(", status page on port %d of 127.0.0.1", c.StatusPort)
+	}
 	unknown := "an unknown outcome blocks its node"
 	if c.OnUnknown == BlockFleet {
 		unknown = "an unknown outcome stops all effects"

@@ -42,9 +42,18 @@ type Live struct {
 	Version   string        `json:"version"`
 }
 
+// Reader is what the socket serves of the journal besides the snapshot, as the journal's methods of the same names do.
+type Reader interface {
+	Story(node receipt.NodeID) (journal.Story, error)
+	Find(prefix string) ([]receipt.Receipt, error)
+	Audit(from receipt.Seq) ([]journal.Act, error)
+	Standings(after receipt.NodeID, most int) ([]journal.Standing, error)
+}
+
 // Worker is what the socket serves. Every method may be called at any time and by several at once; none may block for longer
 // than its context, or than a commit where it has none.
 type Worker interface {
+	Reader
 	// Live never fails and never waits.
 	Live() Live
 	// Snapshot copies the journal's state as of now.
@@ -53,6 +62,8 @@ type Worker interface {
 	Decide(ctx context.Context, d journal.Decision) (receipt.Receipt, error)
 	// AdmitByHand queues a node; when it returns without an error that is durable.
 	AdmitByHand(ctx context.Context, node receipt.NodeID, by, reason string) (receipt.Job, error)
+	// Release ends a node's hold; when it returns without an error that is durable.
+	Release(ctx context.Context, node receipt.NodeID, by, reason string) (receipt.Node, error)
 	// Pause has the worker begin no effect and no helper; when it returns without an error that is durable.
 	Pause(ctx context.Context, by, reason string) (journal.Pause, error)
 	// Resume ends a pause and returns it, nil if there was none; when it returns without an error that is durable.
@@ -64,13 +75,20 @@ type Worker interface {
 // The requests as they travel. By is absent on purpose: the server takes it from the peer's credentials.
 type (
 	decideRequest struct {
-		Receipt  receipt.ReceiptID `json:"receipt"`
-		Seen     receipt.Seq       `json:"seen"`
-		Verdict  receipt.Verdict   `json:"verdict"`
-		Reason   string            `json:"reason"`
-		Operator string            `json:"operator,omitempty"`
+		Receipt    receipt.ReceiptID `json:"receipt"`
+		Seen       receipt.Seq       `json:"seen"`
+		Verdict    receipt.Verdict   `json:"verdict"`
+		Reason     string            `json:"reason"`
+		Operator   string            `json:"operator,omitempty"`
+		Evidence   string            `json:"evidence,omitempty"`
+		Contradict bool              `json:"contradict,omitzero"`
 	}
 	admitRequest struct {
+		Node     receipt.NodeID `json:"node"`
+		Reason   string         `json:"reason"`
+		Operator string         `json:"operator,omitempty"`
+	}
+	releaseRequest struct {
 		Node     receipt.NodeID `json:"node"`
 		Reason   string         `json:"reason"`
 		Operator string         `json:"operator,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -75,16 +76,45 @@ func (c *Client) Snapshot(ctx context.Context) (journal.Snapshot, error) {
 	return ask[journal.Snapshot](ctx, c, http.MethodGet, "snapshot", 3*c.Patience, nil)
 }
 
+// Story asks for all that is kept of a node.
+func (c *Client) Story(ctx context.Context, node receipt.NodeID) (journal.Story, error) {
+	return ask[journal.Story](ctx, c, http.MethodGet, "story?"+url.Values{"node": {string(node)}}.Encode(), c.Patience, nil)
+}
+
+// Find asks for the receipts, ended ones included, whose id begins with a text.
+func (c *Client) Find(ctx context.Context, prefix string) ([]receipt.Receipt, error) {
+	return ask[[]receipt.Receipt](ctx, c, http.MethodGet, "find?"+url.Values{"prefix": {prefix}}.Encode(), c.Patience, nil)
+}
+
+// Audit asks for the acts of people from a sequence number on.
+func (c *Client) Audit(ctx context.Context, from receipt.Seq) ([]journal.Act, error) {
+	return ask[[]journal.Act](ctx, c, http.MethodGet, "audit?from="+strconv.FormatUint(uint64(from), 10), 3*c.Patience, nil)
+}
+
+// Standings asks for nodes by name, from the one after a given name on.
+func (c *Client) Standings(ctx context.Context, after receipt.NodeID, most int) ([]journal.Standing, error) {
+	q := url.Values{"after": {string(after)}, "most": {strconv.Itoa(most)}}
+	return ask[[]journal.Standing](ctx, c, http.MethodGet, "standings?"+q.Encode(), c.Patience, nil)
+}
+
 // Decide records a verdict. Its By is ignored: the worker records this process's user, with operator as a claim beside it.
 // After ErrHung it is not known whether the verdict was recorded; giving it again on the same version is safe.
 func (c *Client) Decide(ctx context.Context, d journal.Decision, operator string) (receipt.Receipt, error) {
-	in := decideRequest{Receipt: d.Receipt, Seen: d.Seen, Verdict: d.Verdict, Reason: d.Reason, Operator: operator}
+	in := decideRequest{
+		Receipt: d.Receipt, Seen: d.Seen, Verdict: d.Verdict, Reason: d.Reason, Operator: operator,
+		Evidence: d.Evidence, Contradict: d.Contradict,
+	}
 	return ask[receipt.Receipt](ctx, c, http.MethodPost, "decide", c.Patience, in)
 }
 
 // AdmitByHand queues a node. Who asks is recorded as for Decide.
 func (c *Client) AdmitByHand(ctx context.Context, node receipt.NodeID, operator, reason string) (receipt.Job, error) {
 	return ask[receipt.Job](ctx, c, http.MethodPost, "admit", c.Patience, admitRequest{Node: node, Reason: reason, Operator: operator})
+}
+
+// Release ends a node's hold. Who asks is recorded as for Decide.
+func (c *Client) Release(ctx context.Context, node receipt.NodeID, operator, reason string) (receipt.Node, error) {
+	return ask[receipt.Node](ctx, c, http.MethodPost, "release", c.Patience, releaseRequest{Node: node, Reason: reason, Operator: operator})
 }
 
 // Pause has the worker begin nothing. Who asks is recorded as for Decide.
@@ -119,53 +149,68 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 }
 
 func ask[T any](ctx context.Context, c *Client, method, what string, patience time.Duration, in any) (T, error) {
-	var zero T
+	var zero, out T
 	waiting, cancel := context.WithTimeoutCause(ctx, patience, &HungError{Path: SocketPath(c.dir), After: patience})
 	defer cancel()
-	status, body, err := c.exchange(waiting, method, what, in)
+	res, err := c.exchange(waiting, method, what, in)
 	if err != nil {
 		return zero, c.explain(waiting, err)
 	}
-	if status != http.StatusOK {
+	defer func() { _ = res.Body.Close() }()
+	body := &limited{r: res.Body, left: maxResponse}
+	if res.StatusCode != http.StatusOK {
 		var e wireError
-		if err := json.Unmarshal(body, &e); err != nil || e.Code == "" {
-			return zero, fmt.Errorf("worker at %s: %w: status %d; use the provctl of the worker's version", SocketPath(c.dir), ErrProtocol, status)
+		if err := json.UnmarshalRead(body, &e); err != nil || e.Code == "" {
+			return zero, fmt.Errorf("worker at %s: %w: status %d; use the provctl of the worker's version", SocketPath(c.dir), ErrProtocol, res.StatusCode)
 		}
 		return zero, e.fromWire()
 	}
-	var out T
-	if err := json.Unmarshal(body, &out); err != nil {
+	err = json.UnmarshalRead(body, &out)
+	switch {
+	case body.err != nil:
+		return zero, c.explain(waiting, body.err)
+	case err != nil:
 		return zero, fmt.Errorf("answer of the worker at %s: %w: %w; use the provctl of the worker's version", SocketPath(c.dir), ErrProtocol, err)
 	}
 	return out, nil
 }
 
-func (c *Client) exchange(ctx context.Context, method, what string, in any) (int, []byte, error) {
+// exchange sends a request. The answer's body is the caller's to read and to close.
+func (c *Client) exchange(ctx context.Context, method, what string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
 		if err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 		if len(b) > maxRequest {
-			return 0, nil, fmt.Errorf("request: %w: %d bytes, at most %d", ErrTooLarge, len(b), maxRequest)
+			return nil, fmt.Errorf("request: %w: %d bytes, at most %d", ErrTooLarge, len(b), maxRequest)
 		}
 		body = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://worker/v1/"+what, body)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	out, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
-	if err == nil && len(out) > maxResponse {
+	return c.http.Do(req)
+}
+
+// limited reads an answer up to a length, and keeps the error that is none of what it says.
+type limited struct {
+	r    io.Reader
+	left int64
+	err  error
+}
+
+func (l *limited) Read(b []byte) (int, error) {
+	n, err := l.r.Read(b)
+	if l.left -= int64(n); l.left < 0 {
 		err = fmt.Errorf("answer of the worker: %w: more than %d bytes", ErrTooLarge, maxResponse)
 	}
-	return res.StatusCode, out, err
+	if err != nil && !errors.Is(err, io.EOF) {
+		l.err = err
+	}
+	return n, err
 }
 
 // explain turns what the network said into what it means for the operator.

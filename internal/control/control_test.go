@@ -65,6 +65,13 @@ func (f *fake) AdmitByHand(_ context.Context, n receipt.NodeID, by, _ string) (r
 	return receipt.Job{ID: "JOB", Node: n, Status: receipt.Queued}, f.err
 }
 
+func (f *fake) Release(_ context.Context, n receipt.NodeID, by, reason string) (receipt.Node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.by = append(f.by, by)
+	return receipt.Node{ID: n, HeldWhy: reason}, f.err
+}
+
 func (f *fake) Pause(_ context.Context, by, reason string) (journal.Pause, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,17 +132,23 @@ func TestEveryCallGoesThrough(t *testing.T) {
 	if err != nil || len(s.Open) != 1 || s.Open[0].Action != receipt.Configure || s.ByResult[receipt.Provisioned] != 3 || s.ByJob[receipt.Queued] != 1 {
 		t.Errorf("snapshot is %+v, %v", s, err)
 	}
-	r, err := c.Decide(ctx, journal.Decision{Receipt: "R", Seen: 5, Verdict: receipt.VerdictApplied, Reason: "seen", By: "somebody else"}, "alice")
+	given := journal.Decision{Receipt: "R", Seen: 5, Verdict: receipt.VerdictApplied, Reason: "seen", By: "somebody else", Evidence: "its log", Contradict: true}
+	r, err := c.Decide(ctx, given, "alice")
 	if err != nil || r.Status != receipt.Applied {
 		t.Errorf("decide gives %+v, %v", r, err)
 	}
-	want := journal.Decision{Receipt: "R", Seen: 5, Verdict: receipt.VerdictApplied, Reason: "seen", By: me(t) + " (as alice)"}
+	want := given
+	want.By = me(t) + " (as alice)"
 	if len(w.decided) != 1 || w.decided[0] != want {
 		t.Errorf("the worker was asked for %+v, want %+v: who asks is for the kernel to say", w.decided, want)
 	}
 	j, err := c.AdmitByHand(ctx, "n.example.net", "", "repaired")
 	if err != nil || j.Node != "n.example.net" || w.by[0] != me(t) {
 		t.Errorf("admit gives %+v by %v, %v", j, w.by, err)
+	}
+	n, err := c.Release(ctx, "n.example.net", "bob", "repaired")
+	if err != nil || n.ID != "n.example.net" || n.HeldWhy != "repaired" || w.by[1] != me(t)+" (as bob)" {
+		t.Errorf("release gives %+v by %v, %v", n, w.by, err)
 	}
 	if p, err := c.Probe(ctx, "R"); err != nil || p.ID != "R" {
 		t.Errorf("probe gives %+v, %v", p, err)
@@ -152,6 +165,7 @@ func TestErrorsKeepTheirIdentity(t *testing.T) {
 	for _, want := range []error{
 		receipt.ErrStale, receipt.ErrFenced, receipt.ErrInvalid, receipt.ErrRepeat, receipt.ErrIllegalTransition, receipt.ErrDamaged,
 		journal.ErrInFlight, journal.ErrNotFound, journal.ErrStopped, journal.ErrBlocked, journal.ErrMissing, control.ErrUnavailable,
+		journal.ErrMayStillRun, journal.ErrContradicted, journal.ErrNotHeld,
 	} {
 		w.err = fmt.Errorf("on the way: %w: with details", want)
 		_, err := c.Decide(t.Context(), journal.Decision{Receipt: "R", Seen: 1, Verdict: receipt.VerdictApplied, Reason: "x"}, "")

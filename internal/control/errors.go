@@ -3,7 +3,9 @@ package control
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"provctl/journal"
@@ -17,6 +19,8 @@ var (
 	ErrHung = errors.New("the worker does not answer")
 	// ErrUnavailable is returned when the worker answers that it cannot do this now: it settles, stops or is overloaded.
 	ErrUnavailable = errors.New("the worker cannot do this now")
+	// ErrOverloaded is ErrUnavailable for a moment only, and nothing was done: too many ask at the same time.
+	ErrOverloaded = fmt.Errorf("too many ask at the same time: %w", ErrUnavailable)
 	// ErrTooLarge is returned for a request or an answer beyond the limits.
 	ErrTooLarge = errors.New("too large")
 	// ErrProtocol is returned when the two sides do not understand each other, as after an update of one of them.
@@ -65,6 +69,8 @@ var codes = []struct {
 	{"stale", receipt.ErrStale, http.StatusConflict},
 	{"may-still-run", journal.ErrMayStillRun, http.StatusConflict},
 	{"in-flight", journal.ErrInFlight, http.StatusConflict},
+	{"contradicted", journal.ErrContradicted, http.StatusConflict},
+	{"not-held", journal.ErrNotHeld, http.StatusConflict},
 	{"blocked", journal.ErrBlocked, http.StatusConflict},
 	{"not-found", journal.ErrNotFound, http.StatusNotFound},
 	{"repeat", receipt.ErrRepeat, http.StatusConflict},
@@ -77,6 +83,7 @@ var codes = []struct {
 	{"too-large", ErrTooLarge, http.StatusRequestEntityTooLarge},
 	{"not-understood", ErrProtocol, http.StatusBadRequest},
 	{"denied", ErrDenied, http.StatusForbidden},
+	{"overloaded", ErrOverloaded, http.StatusServiceUnavailable},
 	{"unavailable", journal.ErrClosed, http.StatusServiceUnavailable},
 	{"unavailable", ErrUnavailable, http.StatusServiceUnavailable},
 }
@@ -100,7 +107,8 @@ func toWire(err error) (wireError, int) {
 // fromWire is the opposite: errors.Is and errors.As work as they do at the worker.
 func (w wireError) fromWire() error {
 	if w.Code == "before-horizon" {
-		return &journal.BeforeHorizonError{Receipt: w.Receipt, Left: time.Duration(w.LeftMS) * time.Millisecond}
+		const most = math.MaxInt64 / int64(time.Millisecond)
+		return &journal.BeforeHorizonError{Receipt: w.Receipt, Left: time.Duration(max(-most, min(w.LeftMS, most))) * time.Millisecond}
 	}
 	e := &remoteError{message: bounded(w.Message), is: errors.New("error of the worker")}
 	for _, c := range codes {
@@ -119,9 +127,10 @@ type remoteError struct {
 func (e *remoteError) Error() string { return "the worker says: " + e.message }
 func (e *remoteError) Unwrap() error { return e.is }
 
+// bounded is a text that can travel: not too long, and UTF-8 to its end, since JSON carries nothing else.
 func bounded(s string) string {
 	if len(s) > maxMessage {
-		return s[:maxMessage] + "…"
+		s = s[:maxMessage] + "…"
 	}
-	return s
+	return strings.ToValidUTF8(s, "?")
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 
@@ -29,8 +31,13 @@ func (s *server) routes() http.Handler {
 	m := http.NewServeMux()
 	m.Handle("GET /v1/live", s.handle(func(*http.Request, int) (any, error) { return s.w.Live(), nil }))
 	m.Handle("GET /v1/snapshot", s.handle(s.snapshot))
+	m.Handle("GET /v1/story", s.handle(func(r *http.Request, _ int) (any, error) { return s.w.Story(receipt.NodeID(r.FormValue("node"))) }))
+	m.Handle("GET /v1/find", s.handle(func(r *http.Request, _ int) (any, error) { return s.w.Find(r.FormValue("prefix")) }))
+	m.Handle("GET /v1/audit", s.handle(s.audit))
+	m.Handle("GET /v1/standings", s.handle(s.standings))
 	m.Handle("POST /v1/decide", s.handle(s.decide))
 	m.Handle("POST /v1/admit", s.handle(s.admit))
+	m.Handle("POST /v1/release", s.handle(s.release))
 	m.Handle("POST /v1/pause", s.handle(s.pause))
 	m.Handle("POST /v1/resume", s.handle(s.resume))
 	m.Handle("POST /v1/probe", s.handle(s.probe))
@@ -47,7 +54,7 @@ func (s *server) handle(do call) http.Handler {
 		case s.slots <- struct{}{}:
 			defer func() { <-s.slots }()
 		default:
-			s.answer(w, nil, fmt.Errorf("%w: it serves %d requests already; try again in a moment", ErrUnavailable, maxAtOnce))
+			s.answer(w, nil, fmt.Errorf("%w: it serves %d requests already; try again in a moment", ErrOverloaded, maxAtOnce))
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
@@ -95,6 +102,22 @@ func (s *server) snapshot(r *http.Request, _ int) (any, error) {
 	}
 }
 
+func (s *server) audit(r *http.Request, _ int) (any, error) {
+	from, err := strconv.ParseUint(r.FormValue("from"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("from: %w: %w", ErrProtocol, err)
+	}
+	return s.w.Audit(receipt.Seq(from))
+}
+
+func (s *server) standings(r *http.Request, _ int) (any, error) {
+	most, err := strconv.Atoi(r.FormValue("most"))
+	if err != nil {
+		return nil, fmt.Errorf("most: %w: %w", ErrProtocol, err)
+	}
+	return s.w.Standings(receipt.NodeID(r.FormValue("after")), most)
+}
+
 // signed checks the reason and says who gives it.
 func signed(uid int, operator, reason string) (by string, err error) {
 	if err := CheckText("reason", reason, MaxReason); err != nil {
@@ -112,7 +135,14 @@ func (s *server) decide(r *http.Request, uid int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := journal.Decision{Receipt: in.Receipt, Seen: in.Seen, Verdict: in.Verdict, By: by, Reason: in.Reason}
+	if in.Evidence != "" {
+		if err := CheckText("evidence", in.Evidence, MaxReason); err != nil {
+			return nil, err
+		}
+	}
+	d := journal.Decision{
+		Receipt: in.Receipt, Seen: in.Seen, Verdict: in.Verdict, By: by, Reason: in.Reason, Evidence: in.Evidence, Contradict: in.Contradict,
+	}
 	out, err := s.w.Decide(r.Context(), d)
 	if err != nil { // the worker logs the others
 		s.log.Info("verdict refused", "receipt", in.Receipt, "verdict", in.Verdict.String(), "seen", in.Seen, "by", by, "err", err)
@@ -136,6 +166,26 @@ func (s *server) admit(r *http.Request, uid int) (any, error) {
 	out, err := s.w.AdmitByHand(r.Context(), node, by, in.Reason)
 	if err != nil {
 		s.log.Info("admission by hand refused", "node", node, "by", by, "err", err)
+	}
+	return out, err
+}
+
+func (s *server) release(r *http.Request, uid int) (any, error) {
+	var in releaseRequest
+	if err := read(r, &in); err != nil {
+		return nil, err
+	}
+	node, err := receipt.ParseNodeID(string(in.Node))
+	if err != nil {
+		return nil, err
+	}
+	by, err := signed(uid, in.Operator, in.Reason)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.w.Release(r.Context(), node, by, in.Reason)
+	if err != nil {
+		s.log.Info("release refused", "node", node, "by", by, "err", err)
 	}
 	return out, err
 }
@@ -186,19 +236,42 @@ func read(r *http.Request, v any) error {
 }
 
 func (s *server) answer(w http.ResponseWriter, out any, err error) {
-	status := http.StatusOK
-	if err != nil {
-		var e wireError
-		e, status = toWire(err)
-		out = e
-	}
-	body, err := json.Marshal(out)
-	if err != nil {
-		s.log.Error("a control answer could not be encoded", "err", err)
-		status = http.StatusInternalServerError
-		body = []byte(`{"code":"error","message":"the answer could not be encoded; see the worker's log"}`)
-	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the caller may have gone; it asks again
+	to := &answer{w: w, status: http.StatusOK}
+	if err != nil {
+		out, to.status = toWire(err)
+	}
+	b := bufio.NewWriterSize(to, answerBuffer)
+	if err = json.MarshalWrite(b, out); err == nil {
+		_ = b.Flush() // the caller may have gone; it asks again
+		return
+	}
+	if to.gone {
+		return
+	}
+	s.log.Error("a control answer could not be encoded", "err", err)
+	if to.begun {
+		panic(http.ErrAbortHandler) // the caller must not take what it has got for the whole
+	}
+	to.status = http.StatusInternalServerError
+	_, _ = to.Write([]byte(`{"code":"error","message":"the answer could not be encoded; see the worker's log"}`))
+}
+
+// answerBuffer is how much of an answer is made before the first of it is sent. A long one is read while the rest is being made.
+const answerBuffer = 64 << 10
+
+type answer struct {
+	w           http.ResponseWriter
+	status      int
+	begun, gone bool
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	if !a.begun {
+		a.w.WriteHeader(a.status)
+	}
+	a.begun = true
+	n, err := a.w.Write(b)
+	a.gone = a.gone || err != nil
+	return n, err
 }

@@ -34,7 +34,9 @@ type Store interface {
 	Decide(context.Context, journal.Decision) (receipt.Receipt, error)
 	MayUpgrade(receipt.NodeID, string) error
 	SetPause(ctx context.Context, by, reason string) (journal.Pause, error)
-	Resume(context.Context) (*journal.Pause, error)
+	Resume(context.Context, string) (*journal.Pause, error)
+	Release(ctx context.Context, id receipt.NodeID, by, reason string) (receipt.Node, error)
+	Audit(from receipt.Seq) ([]journal.Act, error)
 	Prune(context.Context, time.Time) (int, error)
 	History(receipt.NodeID, receipt.Incarnation) (receipt.History, error)
 	Job(receipt.JobID) (receipt.Job, error)

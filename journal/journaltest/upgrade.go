@@ -108,13 +108,13 @@ func testPause(b *Bench) {
 	}
 	b.Reopen()
 	paused(true)
-	was, err := b.Store.Resume(b.Ctx())
+	was, err := b.Store.Resume(b.Ctx(), "me")
 	b.ok(err)
 	if was == nil || *was != first {
 		b.T.Errorf("resumed %+v", was)
 	}
 	paused(false)
-	was, err = b.Store.Resume(b.Ctx())
+	was, err = b.Store.Resume(b.Ctx(), "me")
 	b.ok(err)
 	if was != nil {
 		b.T.Errorf("resumed twice: %+v", was)
