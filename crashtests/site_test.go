@@ -180,10 +180,13 @@ func (s *site) exit(p *process) int {
 	}
 }
 
-// provctl runs a command and returns all it printed and its exit code.
+// provctl runs a command and returns all it printed and its exit code. Each has a time of its own: a case may have waited for its turn for
+// longer than a site lasts.
 func (s *site) provctl(args ...string) (string, int) {
 	s.t.Helper()
-	out, err := exec.CommandContext(s.ctx, program, args...).CombinedOutput()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		s.t.Fatalf("provctl %v: %v", args, err)
