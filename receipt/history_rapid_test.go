@@ -76,17 +76,25 @@ func (l *life) begin(t *rapid.T, a receipt.Action) {
 
 func (l *life) move(t *rapid.T, e receipt.Event) {
 	r := l.open()
-	if r == nil {
+	if r == nil && len(l.h.Receipts) > 0 { // a verdict is taken back, or a restart tells: of the last receipt alone
+		r = &l.h.Receipts[len(l.h.Receipts)-1]
+	}
+	if r == nil || r.Seq < l.h.Forgiven {
 		return
 	}
 	to, err := r.Status.Apply(e)
 	if err != nil {
 		return
 	}
+	switch r.Status {
+	case receipt.Applied, receipt.Abandoned, receipt.Finishing:
+		l.mayBe[r.Action]--
+		l.upgraded = l.upgraded && r.Action != receipt.ReleaseUpdate
+	}
 	l.seq++
 	r.Status, r.Version = to, l.seq
 	switch to {
-	case receipt.Applied, receipt.Moot, receipt.Abandoned:
+	case receipt.Applied, receipt.Moot, receipt.Abandoned, receipt.Finishing:
 		l.mayBe[r.Action]++
 		l.upgraded = l.upgraded || r.Action == receipt.ReleaseUpdate && to == receipt.Applied
 	case receipt.Failed:
@@ -109,7 +117,7 @@ func (l *life) admit() {
 	clear(l.mayBe)
 	for _, r := range l.h.Receipts {
 		outlived := r.Action == receipt.Restart || r.Action == receipt.Shutdown
-		if !outlived && (r.Status == receipt.Applied || r.Status == receipt.Moot) {
+		if !outlived && (r.Status == receipt.Applied || r.Status == receipt.Moot || r.Status == receipt.Finishing) {
 			l.mayBe[r.Action]++
 		}
 	}
