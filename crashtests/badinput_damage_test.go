@@ -79,7 +79,7 @@ func newerFormat(t *testing.T, path string) {
 	change(t, path, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("meta"))
 		old := b.Get([]byte("journal"))
-		content := strings.Replace(string(old[5:]), `"format":1`, `"format":2`, 1)
+		content := strings.Replace(string(old[5:]), `"format":2`, `"format":3`, 1)
 		if content == string(old[5:]) {
 			t.Fatalf("no format in %q", content)
 		}

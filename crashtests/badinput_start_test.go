@@ -116,7 +116,7 @@ func (s *stand) badJournals(t *testing.T) {
 			}
 			write(t, db(dir), read(t, db(other)))
 		}, []string{"damaged", "marker"}},
-		"newer format":   {func(t *testing.T, dir string) { newerFormat(t, db(dir)) }, []string{"format 2", "newer provctl"}},
+		"newer format":   {func(t *testing.T, dir string) { newerFormat(t, db(dir)) }, []string{"format 3", "newer provctl"}},
 		"marker missing": {func(t *testing.T, dir string) { remove(t, marker(dir)) }, []string{"damaged", "journal.marker", "restore"}},
 		"marker garbage": {func(t *testing.T, dir string) { write(t, marker(dir), strings.Repeat("x", 1024)) }, []string{"damaged", "journal.marker", "restore"}},
 		"dangling link": {func(t *testing.T, dir string) {

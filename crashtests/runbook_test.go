@@ -201,7 +201,7 @@ func TestRunbook(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r.types(`"The request can still be accepted"`, 0, early)
+	r.insists(`"The request can still be accepted"`, 0, early)
 	s.awaitView("every horizon is over", func(v view) bool {
 		for _, i := range v.Items {
 			if i.HorizonLeft > 0 {

@@ -191,7 +191,7 @@ func (tr *trial) decideWhileStuck() {
 		if i.Action == "gen25519" {
 			continue
 		}
-		out, code := tr.provctl("reconcile", i.Receipt, "--verdict", "not-applied", "--reason", "guesswork", "--seen", fmt.Sprint(i.Version), "--state-dir", tr.files.StateDir)
+		out, code := tr.provctl("reconcile", i.Receipt, "--verdict", "not-applied", "--reason", "guesswork", "--yes", "--state-dir", tr.files.StateDir)
 		if code != 1 {
 			tr.t.Errorf("CASE=%s a guess was taken for a verdict: exit %d: %s", tr.t.Name(), code, out)
 		}
@@ -207,7 +207,7 @@ func (tr *trial) decideTooEarly() {
 	}
 	// Of a request that may still run not-applied is refused for that alone; to abandon it is a matter of the horizon.
 	for _, verdict := range []string{"not-applied", "abandon"} {
-		out, code := tr.provctl("reconcile", items[0].Receipt, "--verdict", verdict, "--reason", "impatience", "--seen", fmt.Sprint(items[0].Version), "--state-dir", tr.files.StateDir)
+		out, code := tr.provctl("reconcile", items[0].Receipt, "--verdict", verdict, "--reason", "impatience", "--yes", "--state-dir", tr.files.StateDir)
 		if code != 1 {
 			tr.t.Fatalf("CASE=%s a verdict before the horizon was taken: %s: exit %d: %s", tr.t.Name(), verdict, code, out)
 		}

@@ -133,7 +133,9 @@ func (s *stage) settle(r *receipt.Receipt, n *receipt.Node, event receipt.Event,
 	} else {
 		r.Settled, r.EndedAt = clip(by), s.now
 		n.Open = ""
-		s.moves.Settled = append(s.moves.Settled, Settled{By: r.Settled, Status: to})
+		if to != receipt.Finishing { // it is told once its outcome is known
+			s.moves.Settled = append(s.moves.Settled, Settled{By: r.Settled, Status: to})
+		}
 	}
 	return s.saveReceipt(r)
 }
