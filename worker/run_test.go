@@ -55,7 +55,7 @@ func (r *rig) life(change func(*Options)) (*Worker, journal.Recovery) {
 	o := Options{
 		Journal: j, Advisor: fakeAdvisor(nil), Credentials: fakeCredentials{}, Flow: sequence.Flow{JWT: true, Ed25519: true}, Lanes: 2, Interval: time.Hour, StopTimeout: time.Second,
 		Hold: time.Minute, Retention: time.Hour, MaxUnknown: 10, Component: "provision_mode_server",
-		Epoch: epoch, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Epoch: epoch, Accepted: j.Info().Accepted, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&o)

@@ -78,7 +78,7 @@ func (w *Worker) recallPause() {
 // quietUntil is one horizon after a journal was accepted of which newer work is lost. By a clock that was set back since it is one horizon
 // from now on.
 func quietUntil(o Options) time.Time {
-	accepted := o.Journal.Info().Accepted
+	accepted := o.Accepted
 	if accepted.IsZero() {
 		return accepted
 	}

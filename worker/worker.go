@@ -65,6 +65,7 @@ type Options struct {
 	Interval    time.Duration // between discoveries; what was not seen for two of them is stale
 	StopTimeout time.Duration // how long a stop waits for effects in flight
 	Hold        time.Duration // how long a node is left alone after a pass
+	Accepted    time.Time     // when the journal was accepted though newer work is lost; zero: it was not
 	Horizon     time.Duration // after it no request of a former worker can be accepted any more
 	Retention   time.Duration // how long ended work stays in the journal
 	MaxUnknown  int           // so many unknown receipts stop new claims

@@ -124,7 +124,8 @@ func (r *running) hire(credentials wiring.Identities) {
 	o := worker.Options{
 		Journal: r.journal, Credentials: credentials, Flow: flow, Token: cfg.Token.Reveal(), Meter: r.meter,
 		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Flow: flow, Log: r.log, Meter: r.meter},
-		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Horizon: cfg.EffectTTL + cfg.ClockSkew, Retention: cfg.HistoryRetention,
+		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Horizon: cfg.EffectTTL + cfg.ClockSkew,
+		Accepted: r.journal.Info().Accepted, Retention: cfg.HistoryRetention,
 		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
 		Ours:      r.ours,
 		Component: cfg.LifecycleComponent, Version: version, Epoch: r.epoch, Now: time.Now, Log: r.log,
