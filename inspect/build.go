@@ -34,6 +34,9 @@ func Build(v View, dir string) Report {
 	if p := s.Info.Pause; p != nil {
 		r.Journal.Paused = &Pause{By: p.By, Reason: p.Reason, At: p.At.UTC()}
 	}
+	if at := s.Info.Accepted; !at.IsZero() {
+		r.Journal.Accepted = at.UTC()
+	}
 	for i := range r.Items {
 		if r.Items[i].Blocked {
 			r.Blocked++

@@ -45,6 +45,8 @@ type Journal struct {
 	Created time.Time     `json:"created"`
 	Path    string        `json:"path"`
 	Paused  *Pause        `json:"paused,omitempty"` // nil: not paused
+
+	Accepted time.Time `json:"accepted,omitzero"` // when somebody went on with it though newer work is lost
 }
 
 // Pause says who has the worker begin nothing, since when and why.

@@ -96,6 +96,9 @@ func (p *printer) field(indent, label, text string) {
 func (p *printer) head(r Report) {
 	p.worker(r)
 	p.field("", "journal", fmt.Sprintf("%s, epoch %d, sequence %d, at %s", r.Journal.ID, r.Journal.Epoch, r.Journal.Seq, r.Journal.Path))
+	if at := r.Journal.Accepted; !at.IsZero() {
+		p.field("", "", fmt.Sprintf("accepted %s: work newer than it held then is lost ('provctl audit' says who and why)", Time(at)))
+	}
 	jobs := counts(r.Counts.Jobs, receipt.JobStatuses())
 	if ended := counts(r.Counts.Results, receipt.Results()); ended != "none" {
 		jobs += " (" + ended + ")"

@@ -74,7 +74,7 @@ func accept(dir string, a Acceptance) (out Accepted, err error) {
 		switch {
 		case damage == nil:
 			return acceptAsItIs(dir, m, markErr, a)
-		case !errors.Is(damage, receipt.ErrDamaged):
+		case !errors.Is(damage, receipt.ErrDamaged), errors.Is(damage, ErrNewer):
 			return out, damage
 		case !a.SetAside:
 			return out, fmt.Errorf("%w; 'provctl journal export' saves what can be read; to set it aside and begin a blank one: --set-aside", damage)

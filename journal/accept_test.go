@@ -178,6 +178,11 @@ func TestAcceptRefused(t *testing.T) {
 	if _, err := journal.Accept(dir, a); !errors.Is(err, journal.ErrNothingToAccept) {
 		t.Errorf("a whole journal was accepted: %v", err)
 	}
+	newer, _ := worked(t)
+	must(t, journal.SetFormat(filepath.Join(newer, "journal.db"), 99))
+	if _, err := journal.Accept(newer, a); !errors.Is(err, journal.ErrNewer) {
+		t.Errorf("a newer program's journal was set aside: %v", err)
+	}
 	never := t.TempDir()
 	if _, err := journal.Accept(never, a); !errors.Is(err, journal.ErrMissing) || !strings.Contains(err.Error(), "provctl init") {
 		t.Errorf("what never was: %v", err)

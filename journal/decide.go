@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -231,7 +230,7 @@ func (s *stage) tell(job *receipt.Job, n *receipt.Node, event receipt.JobEvent, 
 		return event, next, nil
 	case next.Result == receipt.Provisioned:
 		told = receipt.ProvedApplied
-	case slices.Contains([]receipt.Result{receipt.Superseded, receipt.Left, receipt.GivenUp}, next.Result):
+	case next.Result == receipt.Superseded, next.Result == receipt.GivenUp:
 		told = receipt.ProvedMoot
 	default:
 		told = receipt.Withdrawn

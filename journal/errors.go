@@ -14,6 +14,9 @@ var (
 	// ErrMissing is returned when there is no journal where one should be. It is a kind of receipt.ErrDamaged: a journal that
 	// has gone is never replaced by a blank one.
 	ErrMissing = fmt.Errorf("journal missing: %w", receipt.ErrDamaged)
+	// ErrNewer is returned for a journal that a newer program wrote. It is a kind of receipt.ErrDamaged: this program cannot go on with it,
+	// and must not replace it.
+	ErrNewer = fmt.Errorf("journal of a newer format: %w", receipt.ErrDamaged)
 	// ErrBusy is returned when another process holds the journal file.
 	ErrBusy = errors.New("journal in use by another process")
 	// ErrStopped is returned for every write after one that failed: whether that one was recorded is not known until the

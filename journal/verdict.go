@@ -221,7 +221,9 @@ func (s *stage) afterProof(r receipt.Receipt, p receipt.Proof) Next {
 	case p.Event == receipt.ProvedApplied:
 		return s.afterApplied(a)
 	case p.Rule == receipt.RuleLeft:
-		return s.ended(receipt.Left)
+		next := s.ended(receipt.Left)
+		next.Told = receipt.ProvedMoot // if it was to find out about a configure: nothing more can be asked of this life
+		return next
 	default:
 		return Next{Event: receipt.Resume, Told: r.Tells()}
 	}

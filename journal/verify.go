@@ -22,7 +22,9 @@ func Verify(path string) error {
 				return err
 			}
 			v := &verifier{store: store{tx: tx}, jobs: map[receipt.JobID]receipt.Job{}, receipts: map[receipt.ReceiptID]receipt.Receipt{}, nodes: map[receipt.NodeID]receipt.Node{}}
-			if err := v.run(); err != nil {
+			if err := v.run(); errors.Is(err, ErrNewer) {
+				return fmt.Errorf("journal %s: %w", path, err)
+			} else if err != nil {
 				return fmt.Errorf("journal %s: %w: restore it from a backup together with its marker", path, err)
 			}
 			return nil

@@ -37,13 +37,7 @@ func fuzzDecode[T receipt.Record](t *testing.T, body []byte) {
 
 // FuzzDecodeReceipt reads stored receipts, and has the rules and the printing look at what was accepted.
 func FuzzDecodeReceipt(f *testing.F) {
-	for _, r := range []receipt.Receipt{fullReceipt(), sample(receipt.Restart, receipt.Unknown)} {
-		b, err := receipt.Encode("x", r)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b[5:])
-	}
+	addStored(f, fullReceipt(), sample(receipt.Restart, receipt.Unknown))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		_, _ = receipt.Decode[receipt.Receipt]("place/key", body) // as it is: must not panic
 		fuzzDecode[receipt.Receipt](t, body)
@@ -69,16 +63,26 @@ func FuzzDecodeReceipt(f *testing.F) {
 func FuzzDecodeJob(f *testing.F) {
 	ended := sampleJob()
 	ended.Status, ended.Result, ended.EndedAt = receipt.Ended, receipt.Exhausted, late
-	for _, j := range []receipt.Job{sampleJob(), ended} {
-		b, err := receipt.Encode("x", j)
+	fuzzStored(f, sampleJob(), ended)
+}
+
+// addStored begins with samples as they are stored.
+func addStored[T receipt.Record](f *testing.F, samples ...T) {
+	for _, r := range samples {
+		b, err := receipt.Encode("x", r)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b[5:])
 	}
+}
+
+// fuzzStored reads stored records of one kind, beginning with the samples.
+func fuzzStored[T receipt.Record](f *testing.F, samples ...T) {
+	addStored(f, samples...)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_, _ = receipt.Decode[receipt.Job]("place/key", body)
-		fuzzDecode[receipt.Job](t, body)
+		_, _ = receipt.Decode[T]("place/key", body)
+		fuzzDecode[T](t, body)
 	})
 }
 

@@ -14,17 +14,7 @@ import (
 func FuzzDecodeNode(f *testing.F) {
 	out := sampleNode()
 	out.Out = receipt.Exhausted
-	for _, n := range []receipt.Node{sampleNode(), out} {
-		b, err := receipt.Encode("x", n)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b[5:])
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		_, _ = receipt.Decode[receipt.Node]("place/key", body)
-		fuzzDecode[receipt.Node](t, body)
-	})
+	fuzzStored(f, sampleNode(), out)
 }
 
 // FuzzDamagedRecord damages one stored record anyhow: cut, lengthened, a byte changed, or found under another key. It is ErrDamaged,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -19,27 +20,34 @@ func admitCommand() *cli.Command {
 		Description: "Ends a hold, lets a node back in that was given up or exhausted, and forgives what failed before. A blocked node is refused:\n" +
 			"its receipt needs a verdict first. Exit codes as for reconcile.",
 		Flags: []cli.Flag{stateDirFlag(), reasonFlag(), operatorFlag(), jsonFlag()},
-		Action: func(c *cli.Context) error {
-			dir, node, reason, err := admitRequest(c)
-			if err != nil {
-				return err
-			}
-			ctx, stop := interruptible(c)
-			defer stop()
-			j, err := reconcile.Admit(ctx, dir, string(node), c.String("operator"), reason)
-			if err != nil {
-				return err
-			}
-			if c.Bool("json") {
-				return inspect.WriteJSON(c.App.Writer, j)
-			}
-			_, err = fmt.Fprintf(c.App.Writer, "node %s: job %s is %s\n", inspect.Printable(string(j.Node)), j.ID, j.Status)
-			return err
-		},
+		Action: onNode(reconcile.Admit, func(j receipt.Job) string {
+			return fmt.Sprintf("node %s: job %s is %s", inspect.Printable(string(j.Node)), j.ID, j.Status)
+		}),
 	}
 }
 
-func admitRequest(c *cli.Context) (dir string, node receipt.NodeID, reason string, err error) {
+// onNode is the action of a command that decides about one node for a reason, and says what came of it.
+func onNode[T any](decide func(ctx context.Context, dir, node, operator, reason string) (T, error), say func(T) string) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		dir, node, reason, err := nodeRequest(c)
+		if err != nil {
+			return err
+		}
+		ctx, stop := interruptible(c)
+		defer stop()
+		got, err := decide(ctx, dir, string(node), c.String("operator"), reason)
+		if err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			return inspect.WriteJSON(c.App.Writer, got)
+		}
+		_, err = fmt.Fprintln(c.App.Writer, say(got))
+		return err
+	}
+}
+
+func nodeRequest(c *cli.Context) (dir string, node receipt.NodeID, reason string, err error) {
 	if err := arguments(c, 1, 1, "NODE"); err != nil {
 		return "", "", "", err
 	}

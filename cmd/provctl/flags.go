@@ -50,7 +50,7 @@ func checkRequired(cmd *cli.Command) {
 	cmd.Action = func(c *cli.Context) error {
 		for _, n := range names {
 			if c.String(n) == "" {
-				return usagef("--%s is missing; 'provctl %s --help' shows what it is", n, cmd.Name)
+				return usagef("--%s is missing; '%s --help' shows what it is", n, c.Command.HelpName)
 			}
 		}
 		return action(c)
@@ -74,9 +74,9 @@ func noArguments(c *cli.Context) error { return arguments(c, 0, 0, "") }
 func arguments(c *cli.Context, least, most int, what string) error {
 	switch n := c.NArg(); {
 	case n < least:
-		return usagef("%s is missing; 'provctl %s --help' shows the usage", what, c.Command.Name)
+		return usagef("%s is missing; '%s --help' shows the usage", what, c.Command.HelpName)
 	case n > most:
-		return usagef("unexpected argument %q; 'provctl %s --help' shows the usage", c.Args().Get(most), c.Command.Name)
+		return usagef("unexpected argument %q; '%s --help' shows the usage", c.Args().Get(most), c.Command.HelpName)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"provctl/fence"
 	"provctl/inspect"
 	"provctl/internal/control"
 	"provctl/journal"
@@ -191,7 +190,7 @@ func journalDir(c *cli.Context) (string, error) {
 
 // locked does something under the worker lock, so that no worker can run meanwhile.
 func locked(dir string, do func() error) error {
-	lock, err := fence.Acquire(dir)
+	lock, err := acquireDir(dir)
 	if err != nil {
 		return err
 	}

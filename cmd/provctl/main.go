@@ -110,8 +110,8 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 
 func onUsageError(c *cli.Context, err error, _ bool) error {
 	where := "provctl"
-	if c.Command != nil && c.Command.Name != "" && c.Command.Name != where {
-		where += " " + c.Command.Name
+	if c.Command != nil && c.Command.HelpName != "" {
+		where = c.Command.HelpName
 	}
 	return usagef("%w; '%s --help' shows what there is", err, where)
 }
@@ -127,13 +127,12 @@ func interleave(app *cli.App, args []string) []string {
 	if cmd == nil || cmd.SkipFlagParsing {
 		return args
 	}
-	if at+1 < len(args) {
-		for _, sub := range cmd.Subcommands {
-			if sub.HasName(args[at+1]) {
-				cmd, at = sub, at+1
-				break
-			}
+	if len(cmd.Subcommands) > 0 && at+1 < len(args) && !strings.HasPrefix(args[at+1], "-") {
+		sub := slices.IndexFunc(cmd.Subcommands, func(c *cli.Command) bool { return c.HasName(args[at+1]) })
+		if sub < 0 {
+			return args[:at+2] // that there is no such command says more than that it has no such flags
 		}
+		cmd, at = cmd.Subcommands[sub], at+1
 	}
 	var flags, rest []string
 	for i := at + 1; i < len(args); i++ {

@@ -97,15 +97,21 @@ func stopOnSignal(ctx context.Context, log *slog.Logger) (context.Context, func(
 	}
 }
 
-// acquire takes the worker's lock. A state directory that is not there is a journal that is not there.
+// acquire takes the worker's lock.
 func acquire(cfg *config.Config) (*fence.Lock, error) {
-	lock, err := fence.Acquire(cfg.StateDir)
-	switch {
-	case errors.Is(err, localfs.ErrNetwork):
+	lock, err := acquireDir(cfg.StateDir)
+	if errors.Is(err, localfs.ErrNetwork) {
 		return nil, cfg.Refuse("state_dir", err)
-	case errors.Is(err, fs.ErrNotExist):
+	}
+	return lock, err
+}
+
+// acquireDir takes the lock of a state directory. One that is not there is a journal that is not there.
+func acquireDir(dir string) (*fence.Lock, error) {
+	lock, err := fence.Acquire(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: the state directory %s does not exist: mount or restore it; only if there never was one, run: provctl init --state-dir %s",
-			journal.ErrMissing, cfg.StateDir, cfg.StateDir)
+			journal.ErrMissing, dir, dir)
 	}
 	return lock, err
 }

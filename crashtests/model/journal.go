@@ -55,7 +55,7 @@ func (n *next) finish(e receipt.JobEvent, result receipt.Result, told receipt.Ev
 		return e, result
 	case result == receipt.Provisioned:
 		told = receipt.ProvedApplied
-	case result == receipt.Superseded || result == receipt.Left || result == receipt.GivenUp:
+	case result == receipt.Superseded || result == receipt.GivenUp:
 		told = receipt.ProvedMoot
 	default:
 		told = receipt.Withdrawn
@@ -162,7 +162,7 @@ func afterProof(r receipt.Receipt, p receipt.Proof) (receipt.JobEvent, receipt.R
 		step, result := afterApplied(a)
 		return step, result, 0
 	case p.Rule == receipt.RuleLeft:
-		return receipt.End, receipt.Left, 0
+		return receipt.End, receipt.Left, receipt.ProvedMoot
 	default:
 		return receipt.Resume, 0, r.Tells()
 	}

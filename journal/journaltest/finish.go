@@ -56,6 +56,7 @@ func testFinish(b *Bench) {
 		{"keeps-provisioning", receipt.ReplyRefused, requeue(receipt.ProvedNotDone), receipt.NotApplied, receipt.Queued, 0},
 		{"unparsable", receipt.ReplyRefused, requeue(receipt.ProvedFailed), receipt.Failed, receipt.Queued, 0},
 		{"refused-otherwise", receipt.ReplyRefused, failed, receipt.Unknown, receipt.Blocked, 0},
+		{"absent", receipt.NeverSent, journal.Next{Event: receipt.End, Result: receipt.Left, Why: "nobody answers"}, receipt.Unknown, receipt.Blocked, 0},
 		{"failed", receipt.ReplyFailed, failed, receipt.Unknown, receipt.Blocked, 0},
 		{"not-sent", receipt.NeverSent, requeue(0), receipt.Finishing, receipt.Queued, 0},
 		{"lost", receipt.Lost, journal.Next{}, receipt.Finishing, receipt.Blocked, 0},
@@ -110,6 +111,11 @@ func testFinishUnknown(b *Bench) {
 			return b.SawReply(receipt.ReplyRefused, "Configuration x"+receipt.RestartKeepsProvisioning)
 		}), receipt.NotApplied, receipt.Queued, 0},
 		{"late-acceptance", b.seen(func(receipt.Receipt) receipt.Evidence { return b.SawReply(receipt.ReplyApplied, "Restarting") }), receipt.Applied, receipt.Ended, receipt.Provisioned},
+		{"leaves", func(r receipt.Receipt) error {
+			b.Clock.Add(receipt.LeaveSplay + time.Second)
+			gone := receipt.Evidence{Kind: receipt.SawConnections, Source: "broker", At: b.Clock.Now(), Connections: &receipt.ConnectionsSeen{LastClosed: r.RequestTime.Add(time.Second)}}
+			return b.seen(func(receipt.Receipt) receipt.Evidence { return gone })(r)
+		}, receipt.Moot, receipt.Ended, receipt.Left},
 		{"said-applied", b.said(receipt.VerdictApplied), receipt.Applied, receipt.Ended, receipt.Provisioned},
 		{"said-not-applied", b.said(receipt.VerdictNotApplied), receipt.Finishing, receipt.Queued, 0},
 		{"given-up", b.said(receipt.VerdictAbandon), receipt.Moot, receipt.Ended, receipt.GivenUp},
