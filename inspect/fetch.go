@@ -42,6 +42,25 @@ const (
 type Reader struct {
 	Dir      string
 	Patience time.Duration // before a worker counts as hung; 0: control.DefaultPatience
+	Probe    Probe         // what was seen besides what the journal keeps
+}
+
+// Probe is what somebody saw of a receipt who keeps no journal. It is shown and weighed with the receipt, and settles nothing.
+type Probe struct {
+	Receipt  receipt.ReceiptID
+	Evidence []receipt.Evidence
+	Missing  []string // what gave no answer, and why
+}
+
+func (p Probe) addTo(open []receipt.Receipt) {
+	for i := range open {
+		if open[i].ID != p.Receipt {
+			continue
+		}
+		for _, e := range p.Evidence {
+			open[i].Note(e)
+		}
+	}
 }
 
 // Fetch is what Reader.Report does with the usual patience.
@@ -62,7 +81,10 @@ func (r Reader) Report(ctx context.Context) (Report, error) {
 	if err != nil && v.Damage == nil {
 		return Report{}, err
 	}
-	return Build(v, r.Dir), err
+	r.Probe.addTo(v.Snapshot.Open)
+	out := Build(v, r.Dir)
+	out.Unanswered = r.Probe.Missing
+	return out, err
 }
 
 // salvaged reads the journal, and of a damaged one what can be read.

@@ -28,6 +28,8 @@ type Report struct {
 	Asked    *Item     `json:"asked,omitempty"`    // the ended receipt that was asked for
 	Timeline *Timeline `json:"timeline,omitempty"` // of the one node that was asked for
 	Damage   *Damage   `json:"damage,omitempty"`   // the journal is damaged: the rest is what can be read
+
+	Unanswered []string `json:"unanswered,omitempty"` // what a probe without a worker asked in vain, and why
 }
 
 // Damage says why a journal cannot be trusted, and what of it cannot be read.

@@ -99,6 +99,9 @@ func (p *printer) head(r Report) {
 	if at := r.Journal.Accepted; !at.IsZero() {
 		p.field("", "", fmt.Sprintf("accepted %s: work newer than it held then is lost ('provctl audit' says who and why)", Time(at)))
 	}
+	for _, u := range r.Unanswered {
+		p.field("", "no answer", u)
+	}
 	jobs := counts(r.Counts.Jobs, receipt.JobStatuses())
 	if ended := counts(r.Counts.Results, receipt.Results()); ended != "none" {
 		jobs += " (" + ended + ")"

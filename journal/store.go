@@ -216,7 +216,7 @@ func (s *store) metaRecord() (meta, error) {
 	case m.Magic != metaMagic || m.ID == "" || len(m.ID) > maxIDLen:
 		return m, fmt.Errorf("%w: the meta record is not that of a provctl journal", receipt.ErrDamaged)
 	case m.Format > formatVersion:
-		return m, fmt.Errorf("%w: journal has format %d, this program knows %d: use the newer provctl that wrote it", ErrNewer, m.Format, formatVersion)
+		return m, fmt.Errorf("%w: journal has format %d, this program knows %d: use the newer provctl that wrote it, or restore journal and marker from before it", ErrNewer, m.Format, formatVersion)
 	case m.Format < 1:
 		return m, fmt.Errorf("%w: journal has format %d, which never was", receipt.ErrDamaged, m.Format)
 	}

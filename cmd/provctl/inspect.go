@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"provctl/inspect"
-	"provctl/internal/control"
 	"provctl/journal"
 	"provctl/receipt"
 )
@@ -25,10 +24,14 @@ func inspectCommand() *cli.Command {
 		ArgsUsage: "[RECEIPT|NODE]",
 		Description: "Works with and without a running worker and changes nothing. RECEIPT may be shortened to its first 6 characters, and may have\n" +
 			"ended. Of a damaged journal it shows what can be read and says what cannot.\n" +
+			"--probe asks the node who it is and the broker for its connections. A node counts what it is asked: what a probe without a worker\n" +
+			"asks makes that counter useless as a proof that the effect never arrived.\n" +
 			"Exit codes: 0 nothing shown is blocked, 3 something is, 6 the journal is damaged or missing, 2 usage, 1 other errors.",
 		Flags: append([]cli.Flag{
 			stateDirFlag(), jsonFlag(),
-			&cli.BoolFlag{Name: "probe", Usage: "have the running worker gather evidence about RECEIPT first; the worker settles it if a rule allows"},
+			&cli.BoolFlag{Name: "probe", Usage: "ask node and broker about RECEIPT first; a running worker settles it if a rule allows, without one nothing is kept"},
+			&cli.StringFlag{Name: "config", Usage: "of --probe without a worker: its `FILE` of settings"},
+			choriaConfigFlag(),
 			&cli.BoolFlag{Name: "all-rows", Usage: fmt.Sprintf("on a terminal, list more than %d of a kind", screenful)},
 		}, filterFlags()...),
 		Action: inspectAction,
@@ -58,12 +61,12 @@ func inspectAction(c *cli.Context) error {
 	}
 	ctx, stop := interruptible(c)
 	defer stop()
+	reader := inspect.Reader{Dir: dir}
 	if c.Bool("probe") {
-		if err := probe(ctx, c, dir, name); err != nil {
+		if reader.Probe, err = probe(ctx, c, dir, name); err != nil {
 			return err
 		}
 	}
-	reader := inspect.Reader{Dir: dir}
 	r, damaged := reader.Report(ctx)
 	switch {
 	case damaged != nil && r.Damage == nil:
@@ -151,39 +154,4 @@ func show(c *cli.Context, r inspect.Report, whole bool) error {
 		return errBlocked
 	}
 	return nil
-}
-
-// probe has somebody look again at the one open receipt that a name means, before it is shown.
-func probe(ctx context.Context, c *cli.Context, dir, name string) error {
-	w, err := control.Dial(dir)
-	if errors.Is(err, control.ErrNoWorker) {
-		return probeAlone(ctx, c, dir, name, err)
-	}
-	if err != nil {
-		return err
-	}
-	s, err := w.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	id, err := probed(inspect.Build(inspect.View{Snapshot: s}, dir), name)
-	if err != nil {
-		return err
-	}
-	_, err = w.Probe(ctx, id)
-	return err
-}
-
-// probed is the one open receipt that a name means.
-func probed(r inspect.Report, name string) (receipt.ReceiptID, error) {
-	hits := r.Only(name).Items
-	if len(hits) != 1 {
-		return "", usagef("--probe needs one open receipt, %q names %d; 'provctl inspect' lists them", name, len(hits))
-	}
-	return hits[0].Receipt, nil
-}
-
-// probeAlone is what --probe does when no worker runs: only one has the connection, and it settles.
-func probeAlone(_ context.Context, _ *cli.Context, _, _ string, none error) error {
-	return fmt.Errorf("--probe: %w; start one with 'provctl run', which gathers evidence by itself", none)
 }
