@@ -146,10 +146,17 @@ func TestSweep2Again(t *testing.T) {
 	count(t, "states whose recovery was killed", len(all))
 }
 
+// firstTries is how many runs a first blow gets: one may commit at once what another commits apart, and have fewer events.
+const firstTries = 20
+
 func killAgain(t *testing.T, l *lab, p pair, events *rising) {
 	tr, fell := p.first.strike(t, l)
+	for n := 1; !fell && n < firstTries; n++ {
+		tr.judge() // a run like any other
+		tr, fell = p.first.strike(t, l)
+	}
 	if !fell {
-		t.Fatalf("CASE=%s the first blow did not fall", t.Name())
+		t.Fatalf("CASE=%s the first blow did not fall in %d runs", t.Name(), firstTries)
 	}
 	tr.prog, tr.env = program, nil
 	tr.phase()

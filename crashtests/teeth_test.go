@@ -66,8 +66,8 @@ var teeth = []tooth{
 		"TestSweep8Wire/reply-empty/configure", "invariant 3",
 	},
 	{
-		"a verdict before the horizon", "journal/verdict.go",
-		"	case !r.Horizon.Passed(s.now):\n", "	case false:\n",
+		"a verdict before the horizon", "journal/decide.go",
+		"	case !r.Horizon.Passed(now):\n", "	case false:\n",
 		"TestSweep8Wire/verdict-at-once/configure", "before the horizon was taken",
 	},
 }
@@ -94,6 +94,13 @@ func TestTeeth(t *testing.T) {
 	t.Logf("seen: %s", strings.Join(bit, "; "))
 	add("teeth that bit", len(bit))
 	add("teeth", len(teeth))
+}
+
+// TestTeethFit: every fault still has the place in the program that it changes, so that the quick tier sees when one no longer does.
+func TestTeethFit(t *testing.T) {
+	for _, th := range teeth {
+		th.overlay(t)
+	}
 }
 
 // bites builds the fault and runs the test that must fail on it.
