@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"provctl/inspect"
 	"provctl/internal/fleet"
 	"provctl/receipt"
+	"provctl/reconcile"
 )
 
 // demonstration is one run of the demo: a fleet in this process and its children, and a worker in a child of its own, started,
@@ -192,17 +194,29 @@ func (d *demonstration) reconcile(ctx context.Context, report inspect.Report, sh
 			d.showInspect(ctx)
 		}
 		verdict, saw := d.lookAtNode(string(item.Node), item.Request)
-		args := []string{"reconcile", string(item.Receipt), "--verdict", verdict, "--reason", saw, "--seen", fmt.Sprint(item.Version), "--state-dir", d.files.StateDir}
+		args := []string{"reconcile", string(item.Receipt), "--verdict", verdict, "--reason", saw, "--seen", fmt.Sprint(item.Version), "--json", "--state-dir", d.files.StateDir}
 		if out, err := d.provctl(ctx, args...); err != nil {
-			if code := exitStatus(err); code == exitChanged {
-				continue // evidence was quicker
+			switch refusal(out) {
+			case reconcile.Changed, reconcile.MayStillRun:
+				continue // evidence was quicker, or the node may still write the file: look again
 			}
-			return fmt.Errorf("reconcile: %w: %s", err, out)
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		d.reconciled++
 		d.show.say(fmt.Sprintf("%s: %s; provctl reconcile %s --verdict %s", item.Node, saw, item.Receipt, verdict))
 	}
 	return nil
+}
+
+// refusal is the code of the line that reconcile --json printed, whatever it said besides; "" without one.
+func refusal(out string) reconcile.Code {
+	for line := range strings.Lines(out) {
+		var l resultLine
+		if json.Unmarshal([]byte(line), &l) == nil && l.Schema == reconcileSchema {
+			return l.Code
+		}
+	}
+	return ""
 }
 
 // lookAtNode reads the first line of the node's server.conf, which names the request that wrote it.
