@@ -20,6 +20,7 @@ var layers = map[string][]string{
 	"internal/credentials": {},
 	"internal/helper":      {},
 	"internal/localfs":     {},
+	"internal/service":     {},
 	"internal/metrics":     {"receipt", "journal"},
 	"internal/fleet":       {},
 	"internal/statuspage":  {"receipt", "journal", "inspect", "internal/control"},
@@ -46,7 +47,7 @@ var layers = map[string][]string{
 	"packaging":            {},
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
-		"internal/agent", "internal/control", "internal/crashpoint", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/statuspage", "internal/wiring",
+		"internal/agent", "internal/control", "internal/crashpoint", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/service", "internal/statuspage", "internal/wiring",
 	},
 }
 

@@ -123,7 +123,7 @@ func newSite(t testing.TB, o options) *site {
 }
 
 // start begins a life of the worker.
-func (s *site) start() *process {
+func (s *site) start(env ...string) *process {
 	s.t.Helper()
 	out, err := os.OpenFile(s.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *site) start() *process {
 	}
 	defer out.Close()
 	p := &process{cmd: exec.Command(program, "run", "--config", s.files.Config, "--choria-config", s.files.ChoriaConfig), done: make(chan struct{})}
-	p.cmd.Stderr = out
+	p.cmd.Stderr, p.cmd.Env = out, append(os.Environ(), env...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := p.cmd.Start(); err != nil {

@@ -168,6 +168,8 @@ func (j *Journal) commit(batch []*op) {
 		return
 	}
 	begun := time.Now()
+	j.committing.Store(&begun)
+	defer j.committing.Store(nil)
 	var now meta
 	var done CommitStats
 	err := j.Failed()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -28,6 +29,8 @@ type Journal struct {
 
 	queue queue
 	done  chan struct{} // closed when the committer has ended
+
+	committing atomic.Pointer[time.Time] // when the commit that is under way began; nil: none is
 
 	stopped chan struct{} // closed when failed is set
 	mu      sync.Mutex    // guards what follows

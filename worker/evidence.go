@@ -32,7 +32,7 @@ func (w *Worker) watchFor(r receipt.Receipt) {
 	wake(w.wakeWatch)
 }
 
-func (w *Worker) unknown() int {
+func (w *Worker) Unknown() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.watches)
@@ -42,7 +42,9 @@ func (w *Worker) unknown() int {
 func (w *Worker) watch(ctx context.Context) {
 	room := make(chan struct{}, looksAtOnce)
 	for {
+		w.pulses.watch.work(w.o.Now())
 		due, wait := w.due()
+		w.pulses.watch.rest() // what follows waits for looks, which are bounded
 		for _, id := range due {
 			select {
 			case room <- struct{}{}:
@@ -272,7 +274,7 @@ func (w *Worker) OnReconnect() {
 // provisioning mode. It does not wait for the journal.
 func (w *Worker) OnEvent(h Happening) {
 	w.mu.Lock()
-	interesting := w.busy[h.Node] != ""
+	interesting := w.busy[h.Node] != nil
 	for _, watch := range w.watches {
 		interesting = interesting || watch.node == h.Node
 	}

@@ -17,7 +17,7 @@ func (w *Worker) Sight(node receipt.NodeID, source string, at time.Time) {
 		return
 	}
 	w.mu.Lock()
-	if w.busy[node] != "" || w.queue.has(node) {
+	if w.busy[node] != nil || w.queue.has(node) {
 		// Known already: nothing for the journal to write. Many nodes may wait, and each is seen once an interval.
 		w.queue.sighted(node, at)
 		w.mu.Unlock()
@@ -37,12 +37,15 @@ func (w *Worker) Sight(node receipt.NodeID, source string, at time.Time) {
 
 // intake admits what was sighted, all that waits in one transaction.
 func (w *Worker) intake(ctx context.Context) {
+	defer w.pulses.intake.rest()
 	for {
+		w.pulses.intake.rest()
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.wakeIntake:
 		}
+		w.pulses.intake.work(w.o.Now())
 		w.mu.Lock()
 		batch := make([]journal.Sighting, 0, len(w.seen))
 		for _, s := range w.seen {
@@ -81,7 +84,7 @@ func (w *Worker) admitted(ctx context.Context, a journal.Admission) {
 	case journal.Known:
 		w.mu.Lock()
 		w.queue.sighted(a.Node, now)
-		if a.Job.Status == receipt.Queued && w.busy[a.Node] == "" && !w.queue.has(a.Node) {
+		if a.Job.Status == receipt.Queued && w.busy[a.Node] == nil && !w.queue.has(a.Node) {
 			// Nothing should lead here; if something does, the node must not wait for the next start.
 			w.queue.push(entryOf(a.Job, now))
 		}
@@ -139,7 +142,9 @@ func (w *Worker) checkOut(ctx context.Context, a journal.Admission) {
 func (w *Worker) discover(ctx context.Context) {
 	ticker := time.NewTicker(w.o.Interval)
 	defer ticker.Stop()
+	defer w.pulses.discover.rest()
 	for {
+		w.pulses.discover.work(w.o.Now())
 		if w.ours() != nil {
 			return
 		}
@@ -158,6 +163,7 @@ func (w *Worker) discover(ctx context.Context) {
 			}
 			w.log.Debug("discovered", "nodes", found)
 		}
+		w.pulses.discover.rest()
 		select {
 		case <-ctx.Done():
 			return
@@ -171,7 +177,9 @@ func (w *Worker) discover(ctx context.Context) {
 func (w *Worker) keepHouse(ctx context.Context) {
 	ticker := time.NewTicker(pruneEvery)
 	defer ticker.Stop()
+	defer w.pulses.keepHouse.rest()
 	for {
+		w.pulses.keepHouse.work(w.o.Now())
 		n, err := w.j.Prune(ctx, w.o.Now().Add(-w.o.Retention))
 		if err != nil && ctx.Err() == nil {
 			w.giveUp(err)
@@ -180,6 +188,7 @@ func (w *Worker) keepHouse(ctx context.Context) {
 		if n > 0 {
 			w.log.Info("pruned ended work", "records", n, "older_than", w.o.Retention)
 		}
+		w.pulses.keepHouse.rest()
 		select {
 		case <-ctx.Done():
 			return

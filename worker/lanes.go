@@ -22,7 +22,9 @@ func (w *Worker) dispatch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		w.pulses.dispatch.work(w.o.Now())
 		e, ok := w.take()
+		w.pulses.dispatch.rest()
 		if !ok {
 			<-w.slots
 			continue
@@ -38,10 +40,11 @@ func (w *Worker) take() (entry, bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e, ok, _ := w.queue.next(w.o.Now())
-	if ok {
+	now := w.o.Now()
+	e, ok, _ := w.queue.next(now)
+	if ok = ok && w.draining == ""; ok {
 		w.queue.remove(e.node)
-		w.busy[e.node] = e.job
+		w.busy[e.node] = &pass{job: e.job, due: now.Add(maxStep)}
 	}
 	return e, ok
 }
@@ -74,11 +77,13 @@ func (w *Worker) awaitJob(ctx context.Context) bool {
 
 // gate says why no new work is taken; "" if it is.
 func (w *Worker) gate() string {
-	unknown, overdue, parked := w.unknown(), int(w.overdue.Load()), int(w.parked.Load())
-	standby := w.Permit()
+	unknown, overdue, parked := w.Unknown(), int(w.overdue.Load()), int(w.parked.Load())
+	standby, drainer := w.Permit(), w.drainer()
 	switch {
 	case w.stopping.Load():
 		return "the worker is stopping"
+	case drainer != "":
+		return "the worker is draining, as " + drainer + " asked: it ends once what is at work has ended"
 	case standby != nil:
 		return standby.Error()
 	case !w.net.Connected():
@@ -99,7 +104,7 @@ const maxParked = 1000
 
 // work makes one pass over one job.
 func (w *Worker) work(e entry) {
-	l := &lane{w: w, links: w.reconnects.Load()}
+	l := &lane{w: w, node: e.node, links: w.reconnects.Load()}
 	defer func() {
 		l.giveAway()
 		wake(w.wakeLanes)
@@ -151,6 +156,7 @@ func (w *Worker) release(e entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.busy, e.node)
+	w.drainedLocked()
 }
 
 // follow acts on where a job stands now: it waits again, its receipt is watched, or its node may be taken anew.
@@ -159,7 +165,7 @@ func (w *Worker) follow(job receipt.Job) error {
 	switch job.Status {
 	case receipt.Queued:
 		w.mu.Lock()
-		if w.busy[job.Node] == "" { // else a pass has just taken it, and follows it itself
+		if w.busy[job.Node] == nil { // else a pass has just taken it, and follows it itself
 			w.queue.push(entryOf(job, now))
 		}
 		w.mu.Unlock()
@@ -189,6 +195,7 @@ func (w *Worker) follow(job receipt.Job) error {
 // lane is a pass's permission to be busy.
 type lane struct {
 	w     *Worker
+	node  receipt.NodeID
 	links int64 // reconnects before the pass
 	away  bool  // given to others
 }
@@ -207,6 +214,7 @@ func (l *lane) Await(ctx context.Context, done <-chan struct{}, r receipt.Receip
 		delete(l.w.hints, r.ID)
 		l.w.mu.Unlock()
 	}()
+	l.w.stepped(l.node, r.Horizon.Add(maxStep))
 	l.wait(ctx, done, hint, r.Action != receipt.ReleaseUpdate)
 	select {
 	case <-done:
@@ -250,8 +258,10 @@ func (l *lane) wait(ctx context.Context, done, hint <-chan struct{}, doubt bool)
 // Retake implements sequence.Lane.
 func (l *lane) Retake() {
 	if l.away {
+		l.w.waits(l.node)
 		l.w.slots <- struct{}{}
 		l.away = false
+		l.w.stepped(l.node, time.Time{})
 	}
 }
 
@@ -264,7 +274,10 @@ func (l *lane) giveAway() {
 }
 
 // Gate implements sequence.Lane.
-func (l *lane) Gate() error { return l.w.mayAct() }
+func (l *lane) Gate() error {
+	l.w.stepped(l.node, time.Time{})
+	return l.w.mayAct()
+}
 
 // mayAct returns nil while effects may be begun and published.
 func (w *Worker) mayAct() error {
@@ -279,7 +292,7 @@ func (w *Worker) mayAct() error {
 		return standby
 	case !w.net.Connected():
 		return errors.New("the broker is not connected")
-	case w.o.FleetBlocks && w.unknown() > 0:
+	case w.o.FleetBlocks && w.Unknown() > 0:
 		return errors.New("on_unknown is fleet and an effect is unknown")
 	default:
 		return nil
@@ -306,6 +319,7 @@ func (r recorder) Publish(ctx context.Context, p *journal.Pending, prepared sequ
 		return nil, fmt.Errorf("%w: %w", sequence.ErrNotSent, err)
 	}
 	r.w.remember(p.Receipt())
+	r.w.stepped(p.Receipt().Node, time.Time{})
 	return r.Network.Publish(ctx, p, prepared)
 }
 

@@ -175,7 +175,7 @@ func TestKnownNodesCostNoCommit(t *testing.T) {
 	w.intaking.Store(true)
 	then := time.Now()
 	w.queue.push(entry{job: "J", node: "waits", seen: then})
-	w.busy["works"] = "K"
+	w.busy["works"] = &pass{job: "K"}
 	later := then.Add(time.Minute)
 	for _, n := range []receipt.NodeID{"waits", "works", "new"} {
 		w.Sight(n, "discovery", later)

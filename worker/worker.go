@@ -68,6 +68,7 @@ type Options struct {
 	Accepted    time.Time     // when the journal was accepted though newer work is lost; zero: it was not
 	Horizon     time.Duration // after it no request of a former worker can be accepted any more
 	Retention   time.Duration // how long ended work stays in the journal
+	AdviceTime  time.Duration // how long the advisor takes at most
 	MaxUnknown  int           // so many unknown receipts stop new claims
 	FleetBlocks bool          // one unknown receipt stops every effect
 	Manual      bool          // evidence never settles by itself
@@ -142,14 +143,19 @@ type Worker struct {
 	mu       sync.Mutex
 	state    control.State
 	queue    *queue
+	draining string                              // who had the worker drain; empty: nobody
+	over     bool                                // drained is closed
 	seen     map[receipt.NodeID]journal.Sighting // not yet admitted
-	busy     map[receipt.NodeID]receipt.JobID    // nodes with a pass under way
+	busy     map[receipt.NodeID]*pass            // nodes with a pass under way
 	watches  map[receipt.ReceiptID]*watch        // unknown receipts
 	requests map[receipt.RequestID]sent          // whose replies may still come
 	outLooks map[receipt.NodeID]bool             // nodes kept out that are being looked at
 	hints    map[receipt.ReceiptID]func()        // effects in flight: ends the wait for a reply that will not come
 
 	wakeLanes, wakeIntake, wakeWatch, wakeDiscover chan struct{}
+
+	drained chan struct{} // closed once nothing is at work and nothing will be
+	pulses  pulses
 }
 
 // sent remembers which receipt a request belongs to.
@@ -167,16 +173,17 @@ func New(o Options) *Worker {
 	return &Worker{
 		o: o, j: o.Journal, log: o.Log, started: o.Now(), state: control.Settling,
 		slots: make(chan struct{}, o.Lanes), fatal: make(chan error, 1),
-		queue: newQueue(), seen: map[receipt.NodeID]journal.Sighting{}, busy: map[receipt.NodeID]receipt.JobID{},
+		queue: newQueue(), seen: map[receipt.NodeID]journal.Sighting{}, busy: map[receipt.NodeID]*pass{},
 		watches: map[receipt.ReceiptID]*watch{}, requests: map[receipt.RequestID]sent{}, outLooks: map[receipt.NodeID]bool{},
 		hints:     map[receipt.ReceiptID]func(){},
 		wakeLanes: make(chan struct{}, 1), wakeIntake: make(chan struct{}, 1), wakeWatch: make(chan struct{}, 1),
 		wakeDiscover: make(chan struct{}, 1), quiet: quietUntil(o),
+		drained: make(chan struct{}),
 	}
 }
 
 // Run works until ctx ends, then stops in order: no new work, effects in flight end or reach the stop timeout, all is settled.
-// It returns nil after such a stop. An error means that the worker had to give up: the journal failed, its lock or epoch was
+// It returns nil after such a stop, and ErrDrained if Drain ended it. Another error means that the worker had to give up: the journal failed, its lock or epoch was
 // lost, or a pass broke an invariant; nothing was sent after that.
 func (w *Worker) Run(ctx context.Context, net Network) error {
 	// Neither may end with ctx at once: stopping is a sequence of its own.
@@ -198,12 +205,13 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	defer cancel()
 
 	var loops sync.WaitGroup
+	drained := false
 	err := w.settle(ctx)
 	if err == nil && ctx.Err() == nil {
 		crashpoint.Here(crashpoint.Looked)
 		w.setState(control.Running)
 		w.intaking.Store(true)
-		w.log.Info("ready", "epoch", w.o.Epoch, "lanes", w.o.Lanes, "queued", w.waiting(), "unknown", w.unknown())
+		w.log.Info("ready", "epoch", w.o.Epoch, "lanes", w.o.Lanes, "queued", w.waiting(), "unknown", w.Unknown())
 		for _, loop := range []func(context.Context){w.dispatch, w.intake, w.discover, w.watch, w.keepHouse} {
 			loops.Go(func() {
 				defer w.guard("the worker")
@@ -213,6 +221,8 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 		select {
 		case <-ctx.Done():
 		case err = <-w.fatal:
+		case <-w.drained:
+			drained = true
 		case <-w.j.Stopped(): // by a change that nobody waits for
 		}
 	}
@@ -223,6 +233,9 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 		default:
 			err = w.j.Failed()
 		}
+	}
+	if err == nil && drained {
+		return ErrDrained
 	}
 	return err
 }

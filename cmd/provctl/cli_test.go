@@ -19,6 +19,7 @@ import (
 	"provctl/internal/control"
 	"provctl/journal"
 	"provctl/receipt"
+	"provctl/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -196,6 +197,7 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("%w: %w", fence.ErrHeld, control.ErrHung), 5},
 		{receipt.ErrDamaged, 6},
 		{journal.ErrMissing, 6},
+		{fmt.Errorf("run: %w", worker.ErrDrained), 75},
 		{&config.Invalid{}, 78},
 	} {
 		if got := exitCode(c.err); got != c.want {

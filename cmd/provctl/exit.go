@@ -10,6 +10,7 @@ import (
 	"provctl/fence"
 	"provctl/internal/config"
 	"provctl/receipt"
+	"provctl/worker"
 )
 
 // The exit codes: docs/design.md §9. Scripts depend on them.
@@ -21,6 +22,7 @@ const (
 	exitChanged = 4  // the item changed since it was seen
 	exitHeld    = 5  // another worker holds the lock
 	exitDamaged = 6  // journal damaged or missing
+	exitDrained = 75 // drained: a service manager is to start the program again, which may be a newer one
 	exitConfig  = 78 // configuration invalid; permanent, so that a service manager does not try again
 )
 
@@ -57,6 +59,8 @@ func exitCode(err error) int {
 		return exitConfig
 	case errors.Is(err, errBlocked):
 		return exitBlocked
+	case errors.Is(err, worker.ErrDrained):
+		return exitDrained
 	case errors.Is(err, receipt.ErrStale):
 		return exitChanged
 	case errors.Is(err, fence.ErrHeld):

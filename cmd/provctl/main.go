@@ -33,6 +33,7 @@ var commands = []func() *cli.Command{
 	releaseCommand,
 	pauseCommand,
 	resumeCommand,
+	drainCommand,
 	versionCommand,
 	completionCommand,
 	manCommand,

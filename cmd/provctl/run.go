@@ -20,6 +20,7 @@ import (
 	"provctl/internal/choria"
 	"provctl/internal/config"
 	"provctl/internal/localfs"
+	"provctl/internal/service"
 	"provctl/journal"
 )
 
@@ -32,7 +33,8 @@ func runCommand() *cli.Command {
 		Usage:     "provision nodes until told to stop",
 		UsageText: "provctl run --config FILE [--choria-config FILE]",
 		Description: "Takes the lock on the state directory, settles what an earlier run left, then provisions. SIGTERM stops it in order:\n" +
-			"no new work, effects in flight end or are recorded as unknown after stop_timeout.",
+			"no new work, effects in flight end or are recorded as unknown after stop_timeout. It tells systemd, if that started it, when\n" +
+			"it is ready, what it is at, and that it makes progress. After provctl drain it exits with 75.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "config", Usage: "the worker's `FILE` of settings (YAML)", Required: true},
 			&cli.StringFlag{Name: "choria-config", Usage: "Choria client configuration `FILE`", Value: defaultChoriaConfig()},
@@ -71,7 +73,13 @@ func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bo
 	slog.SetDefault(log)
 	ctx, stop := stopOnSignal(ctx, log)
 	defer stop()
-	return runLocked(ctx, cfg, choriaConfig, pidFile, log)
+	state := newCondition()
+	manager, err := service.Connect(cfg.StopTimeout, state.report, log)
+	if err != nil {
+		return err
+	}
+	defer manager.Attend(ctx.Done())()
+	return runLocked(ctx, cfg, choriaConfig, pidFile, state, log)
 }
 
 // stopOnSignal ends the context at the first SIGTERM or SIGINT. Further ones are noted and change nothing: stopping already

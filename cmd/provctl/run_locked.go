@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -23,6 +24,7 @@ import (
 // running is what a run is made of, between taking the lock and releasing it.
 type running struct {
 	cfg      *config.Config
+	state    *condition
 	log      *slog.Logger
 	meter    *metrics.Metrics
 	lock     *fence.Lock
@@ -34,12 +36,12 @@ type running struct {
 }
 
 // runLocked takes the lock, settles what the journal alone tells, and works until told to stop.
-func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile string, log *slog.Logger) error {
+func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile string, state *condition, log *slog.Logger) error {
 	credentials, err := wiring.NewIdentities(cfg, time.Now())
 	if err != nil {
 		return err
 	}
-	r := &running{cfg: cfg, log: log}
+	r := &running{cfg: cfg, state: state, log: log}
 	if r.lock, err = acquire(cfg); err != nil {
 		return err
 	}
@@ -54,6 +56,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 	if err := writePID(pidFile); err != nil {
 		return err
 	}
+	state.at("checking the journal")
 	pace := statuspage.NewMeter(time.Now)
 	r.journal, err = journal.Open(cfg.StateDir, journal.Options{
 		Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass,
@@ -70,6 +73,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		return err
 	}
 	defer r.engine.Close()
+	state.at("settling what an earlier run left")
 	if err := r.recover(ctx); err != nil {
 		return err
 	}
@@ -126,7 +130,7 @@ func (r *running) hire(credentials wiring.Identities) {
 		Advisor: wiring.Advisor{Command: cfg.Helper, Timeout: cfg.HelperTimeout, Flow: flow, Log: r.log, Meter: r.meter},
 		Lanes:   cfg.Workers, Interval: cfg.Interval, StopTimeout: cfg.StopTimeout, Hold: holdAfterPass, Horizon: cfg.EffectTTL + cfg.ClockSkew,
 		Accepted: r.journal.Info().Accepted, Retention: cfg.HistoryRetention,
-		MaxUnknown: cfg.MaxUnknown, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
+		MaxUnknown: cfg.MaxUnknown, AdviceTime: cfg.HelperTimeout, FleetBlocks: cfg.OnUnknown == config.BlockFleet, Manual: cfg.Evidence == config.EvidenceManual,
 		Ours:      r.ours,
 		Component: cfg.LifecycleComponent, Version: version, Epoch: r.epoch, Now: time.Now, Log: r.log,
 	}
@@ -138,6 +142,7 @@ func (r *running) hire(credentials wiring.Identities) {
 		o.Leadership = r.election
 	}
 	r.worker = worker.New(o)
+	r.state.hire(r.worker)
 	r.meter.Watch(stateOf(r.worker, r.journal))
 }
 
@@ -174,6 +179,10 @@ func (r *running) work(ctx context.Context) error {
 	}
 	err := r.worker.Run(ctx, net)
 	crashpoint.Here(crashpoint.Stopped)
+	if errors.Is(err, worker.ErrDrained) {
+		r.log.Info("drained", "epoch", r.epoch, "exit", exitDrained)
+		return err
+	}
 	if err != nil {
 		r.log.Error("giving up, nothing was sent after this", "error", err) // a logfile tells it too
 		return fmt.Errorf("the worker gave up, nothing was sent after this: %w", err)

@@ -166,6 +166,9 @@ func (b *Book) Serve() (stop func()) {
 
 type worker struct{ *Book }
 
+// Drain says that nothing is at work, and ends nothing.
+func (w worker) Drain(string) control.Draining { return control.Draining{PID: os.Getpid()} }
+
 func (w worker) Live() control.Live {
 	return control.Live{
 		PID: os.Getpid(), Epoch: w.Epoch, State: control.Running, Connected: true, Lanes: 4, Busy: 1, Parked: 2, Queue: 3,

@@ -70,6 +70,8 @@ type Worker interface {
 	Resume(ctx context.Context, by string) (*journal.Pause, error)
 	// Probe gathers evidence about an open receipt now and settles it if a rule allows; it returns the receipt as it then is.
 	Probe(ctx context.Context, r receipt.ReceiptID) (receipt.Receipt, error)
+	// Drain has the worker take no new work and exit once what is at work has ended. It does not wait.
+	Drain(by string) Draining
 }
 
 // The requests as they travel. By is absent on purpose: the server takes it from the peer's credentials.

@@ -79,6 +79,8 @@ func (f *fake) Pause(_ context.Context, by, reason string) (journal.Pause, error
 	return journal.Pause{By: by, Reason: reason}, f.err
 }
 
+func (f *fake) Drain(by string) control.Draining { return control.Draining{PID: len(by)} }
+
 func (f *fake) Resume(_ context.Context, by string) (*journal.Pause, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -41,6 +41,7 @@ func (s *server) routes() http.Handler {
 	m.Handle("POST /v1/pause", s.handle(s.pause))
 	m.Handle("POST /v1/resume", s.handle(s.resume))
 	m.Handle("POST /v1/probe", s.handle(s.probe))
+	m.Handle("POST /v1/drain", s.handle(s.drain))
 	m.Handle("/", s.handle(func(r *http.Request, _ int) (any, error) {
 		return nil, fmt.Errorf("%w: this worker does not know %s %.80q; use the provctl of the worker's version", ErrProtocol, r.Method, r.URL.Path)
 	}))

@@ -66,6 +66,11 @@ func (s strict) Pause(_ context.Context, by, reason string) (journal.Pause, erro
 	return journal.Pause{By: by, Reason: reason}, nil
 }
 
+func (s strict) Drain(by string) Draining {
+	s.by(by, "none is needed")
+	return Draining{}
+}
+
 func (s strict) Resume(_ context.Context, by string) (*journal.Pause, error) {
 	s.by(by, "none is needed")
 	return nil, nil

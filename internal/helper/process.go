@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -55,7 +56,7 @@ func start(argv []string, opts Options, input []byte) (*process, *Error) {
 	}
 	p := &process{opts: opts, exited: make(chan struct{}), wrote: make(chan struct{}), stdin: pipes[0].w}
 	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Env = append(os.Environ(), opts.Env...)
+	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), forManager), opts.Env...)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = pipes[0].r, pipes[1].w, pipes[2].w
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.launch(); err != nil {
@@ -189,4 +190,10 @@ func (p *process) logStderr(log *slog.Logger, failed bool) {
 	if n := p.stderr.dropped; n > 0 {
 		log.Log(context.Background(), level, "helper said more than is logged", "bytes_dropped", n)
 	}
+}
+
+// forManager tells what of this process's environment is between it and its service manager alone.
+func forManager(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return name == "NOTIFY_SOCKET" || name == "WATCHDOG_USEC" || name == "WATCHDOG_PID"
 }

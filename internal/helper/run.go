@@ -34,7 +34,7 @@ type Options struct {
 	Command   string        // quoted as for a shell; no shell runs it
 	Timeout   time.Duration // 0: DefaultTimeout
 	MaxOutput int           // bytes on standard output; 0: DefaultMaxOutput
-	Env       []string      // NAME=value, added to this process's environment
+	Env       []string      // NAME=value, added to this process's environment, of which only what is for the service manager is left out
 	Log       *slog.Logger  // gets standard error and warnings; nil: nowhere
 
 	PKI      bool // features.pki: nodes make a key and a request; a reply without a certificate gets a warning

@@ -371,3 +371,14 @@ func TestRunWarnsOfAForeignIdentity(t *testing.T) {
 		t.Errorf("got %v, %v", reply, err)
 	}
 }
+
+// TestHelperIsNoService: what the service manager gave this process is not for its children.
+func TestHelperIsNoService(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/run/x")
+	t.Setenv("WATCHDOG_USEC", "1")
+	t.Setenv("WATCHDOG_PID", "1")
+	command := sh(`test -z "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID" || exit 1; ` + deferReply)
+	if reply, err := helper.Run(bounded(t), helper.Options{Command: command, Timeout: 30 * time.Second}, helper.Input{}); err != nil || reply.Decision() != helper.Defer {
+		t.Errorf("got %v, %v", reply, err)
+	}
+}

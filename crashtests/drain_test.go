@@ -1,0 +1,161 @@
+package crashtests
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"provctl/internal/fleet"
+)
+
+// TestDrain has a worker drained while a configure runs: the node goes on to its restart, the one that waits is left, the worker exits
+// with 75, and the next one takes what waits.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	var hold firstNode
+	s := newSite(t, options{
+		nodes:  2,
+		worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 1, "effect_ttl": "30s"})},
+		hook: func(_ *site, c fleet.Call) fleet.Fault {
+			if c.Action == "configure" && c.Phase == fleet.PhaseBegin && hold.take(c.Node) {
+				return fleet.Fault{Kind: fleet.Hold}
+			}
+			return fleet.Fault{}
+		},
+	})
+	if out, code := s.provctl("drain", "--state-dir", s.files.StateDir); code != 1 || !strings.Contains(out, "no worker runs") {
+		t.Errorf("without a worker drain exits with %d: %s", code, out)
+	}
+	p := s.start()
+	s.awaitFleet("the configure runs", func(st fleet.State) bool { return hold.name() != "" && stillIn(st, hold.name(), "configure") })
+	node := hold.name()
+	if out, code := s.provctl("drain", "--no-wait", "--operator", "night shift", "--state-dir", s.files.StateDir); code != 0 || !strings.Contains(out, "its work at 1 node ") {
+		t.Errorf("drain exits with %d: %s", code, out)
+	}
+	waited := make(chan string, 1)
+	go func() {
+		out, err := exec.CommandContext(s.ctx, program, "drain", "--json", "--state-dir", s.files.StateDir).CombinedOutput()
+		if err != nil {
+			out = append(out, err.Error()...)
+		}
+		waited <- string(out)
+	}()
+	s.awaitView("it says that it drains", func(v view) bool {
+		return v.Worker != nil && strings.Contains(v.Worker.Gate, "draining") && strings.Contains(v.Worker.Gate, "(as night shift)")
+	})
+	s.fleet.Release(node, "configure")
+	if code := s.exit(p); code != 75 {
+		t.Errorf("a drained worker exits with %d", code)
+	}
+	if out := <-waited; !strings.Contains(out, `"ended":true`) && !strings.Contains(out, `"ended": true`) || !strings.Contains(out, "provctl.drain/1") {
+		t.Errorf("the drain that waits says %s", out)
+	}
+	s.ran(node, map[string]int{"configure": 1, "restart": 1})
+	if v := s.view(); v.Counts.Jobs["queued"]+v.Counts.Jobs["claimed"] != 1 || v.Counts.Jobs["queued"] != 1 {
+		t.Errorf("after the drain the jobs are %v", v.Counts.Jobs)
+	}
+	s.start()
+	s.awaitFleet("both are provisioned", func(st fleet.State) bool { return st.Count(joined) == 2 })
+	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.noneTwice()
+}
+
+// TestReadyIsToldAfterSettling runs the program with a notification socket of our own: with an effect that an earlier life left unknown, it is
+// ready only once the node was looked at; without a broker it is ready after a while, says so, and settles later.
+func TestReadyIsToldAfterSettling(t *testing.T) {
+	t.Parallel()
+	var hold firstNode
+	s := newSite(t, options{
+		nodes:  1,
+		worker: fleet.WorkerOptions{Values: short(map[string]any{"effect_ttl": "30s"})},
+		hook: func(_ *site, c fleet.Call) fleet.Fault {
+			if c.Action == "configure" && c.Phase == fleet.PhaseBegin && hold.take(c.Node) {
+				return fleet.Fault{Kind: fleet.Hold}
+			}
+			return fleet.Fault{}
+		},
+	})
+	s.start()
+	s.awaitFleet("the configure runs", func(st fleet.State) bool { return hold.name() != "" && stillIn(st, hold.name(), "configure") })
+	s.kill()
+	said := notified(t, s)
+	s.await("it is ready", func() bool { return said.has("READY=1") })
+	said.inOrder(t, "STATUS=checking the journal", "STATUS=settling what an earlier run left", "READY=1")
+	if !said.has("1 node blocked, see provctl inspect") {
+		t.Errorf("no status tells of the blocked node: %s", said)
+	}
+	s.fleet.Release(hold.name(), "configure")
+	s.awaitFleet("it is provisioned", func(st fleet.State) bool { return st.Count(joined) == 1 })
+	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	said.inOrder(t, "READY=1", "STOPPING=1")
+	if !said.has("EXTEND_TIMEOUT_USEC=") {
+		t.Errorf("no more time was asked for: %s", said)
+	}
+}
+
+// notices are what a program told its service manager.
+type notices struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (n *notices) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.all.String()
+}
+
+func (n *notices) has(text string) bool { return strings.Contains(n.String(), text) }
+
+// inOrder wants each text after the one before it.
+func (n *notices) inOrder(t *testing.T, texts ...string) {
+	t.Helper()
+	rest := n.String()
+	for _, text := range texts {
+		_, after, ok := strings.Cut(rest, text)
+		if !ok {
+			t.Errorf("%q does not come in its turn in %s", text, n)
+			return
+		}
+		rest = after
+	}
+}
+
+// notified starts the worker as a service manager does and hears what it says.
+func notified(t *testing.T, s *site) *notices {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "n") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	conn, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	n := &notices{}
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			k, _, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			n.mu.Lock()
+			n.all.Write(append(buf[:k:k], '\n'))
+			n.mu.Unlock()
+		}
+	}()
+	s.start("NOTIFY_SOCKET=" + path)
+	return n
+}
