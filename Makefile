@@ -7,7 +7,7 @@ SUMMARY := $(CURDIR)/bin/crash-summary
 # What the crash tests counted, in lines; nothing if their result was cached.
 summary = cat $(SUMMARY) 2>/dev/null || true
 
-.PHONY: build demo test crash case fuzz race bench lint clean
+.PHONY: build demo test crash case fuzz race bench lint packages vuln clean
 
 build:
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/provctl ./cmd/provctl
@@ -41,7 +41,15 @@ race:
 	$(GO) test -race -timeout 40m ./...
 
 bench:
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./receipt/... ./journal/... ./internal/choria/...
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./receipt/... ./journal/... ./inspect/... ./internal/choria/...
+
+# A deb, an rpm and a tarball, with their bill of materials and checksums, in dist/.
+packages:
+	packaging/build.sh dist
+
+# Fails if the program calls anything that is known to be vulnerable; VULNDB=latest takes the newest database.
+vuln:
+	packaging/govulncheck.sh $(VULNDB)
 
 lint:
 	@unformatted=$$($(GO) tool gofumpt -l $$(git ls-files '*.go')); \
@@ -52,4 +60,4 @@ lint:
 	$(GO) mod verify
 
 clean:
-	rm -rf bin
+	rm -rf bin dist

@@ -2,6 +2,8 @@ module provctl
 
 go 1.26.0
 
+toolchain go1.26.10
+
 require (
 	github.com/choria-io/go-choria v0.30.2
 	github.com/choria-io/go-updater v0.1.0

@@ -33,12 +33,16 @@ var layers = map[string][]string{
 	"inspect":              {"receipt", "journal", "internal/control"},
 	"inspect/inspecttest":  {"receipt", "journal", "inspect", "internal/control"},
 	"reconcile":            {"receipt", "journal", "fence", "internal/control", "internal/crashpoint", "inspect"},
-	"worker":               {"receipt", "journal", "sequence", "internal/control", "internal/crashpoint"},
+	"doctor": {
+		"receipt", "journal", "fence", "inspect", "internal/choria", "internal/config", "internal/control", "internal/credentials", "internal/localfs",
+	},
+	"worker": {"receipt", "journal", "sequence", "internal/control", "internal/crashpoint"},
 	"internal/wiring": {
 		"receipt", "journal", "sequence", "internal/choria", "internal/config", "internal/credentials", "internal/helper",
 	},
 	"crashtests":           {"internal/fleet"},
 	"crashtests/model":     {"receipt"},
+	"crashtests/service":   {},
 	"crashtests/trace":     {},
 	"crashtests/tracefs":   {"crashtests/trace"},
 	"crashtests/powerloss": {"crashtests/trace"},
@@ -48,11 +52,12 @@ var layers = map[string][]string{
 	"cmd/provctl": {
 		"receipt", "journal", "fence", "sequence", "worker", "inspect", "reconcile", "internal/choria", "internal/config",
 		"internal/agent", "internal/control", "internal/crashpoint", "internal/credentials", "internal/fleet", "internal/helper", "internal/localfs", "internal/metrics", "internal/service", "internal/statuspage", "internal/wiring",
+		"doctor", "packaging",
 	},
 }
 
 // withChoria are the packages that may need go-choria to build.
-var withChoria = []string{"internal/choria", "internal/fleet", "internal/wiring", "cmd/provctl", "crashtests", "crashtests/lightnode", "crashtests/oracle"}
+var withChoria = []string{"doctor", "internal/choria", "internal/fleet", "internal/wiring", "cmd/provctl", "crashtests", "crashtests/lightnode", "crashtests/oracle"}
 
 type listed struct {
 	ImportPath string

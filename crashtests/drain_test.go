@@ -159,3 +159,29 @@ func notified(t *testing.T, s *site) *notices {
 	s.start("NOTIFY_SOCKET=" + path)
 	return n
 }
+
+// TestStartDuringAVerdict starts a worker while a command has its lock: it begins once the command has ended, for under a service manager an
+// exit with 5 would be for good.
+func TestStartDuringAVerdict(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, options{nodes: 1, worker: fleet.WorkerOptions{Values: short(nil)}})
+	lock, err := os.OpenFile(filepath.Join(s.files.StateDir, "worker.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	p := s.start()
+	if code := s.exit(p); code != 5 {
+		t.Errorf("against a lock that nobody gives back the worker exits with %d", code)
+	}
+	said := notified(t, s) // it tells its manager before it takes the lock
+	s.await("it starts", func() bool { return said.has("STATUS=starting") })
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	s.await("it is ready", func() bool { return said.has("READY=1") })
+	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+}

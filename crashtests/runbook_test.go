@@ -1,180 +1,13 @@
 package crashtests
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"provctl/internal/fleet"
 )
-
-// runbook is docs/runbook.md: the commands of each section, block by block, and which of them were run.
-type runbook struct {
-	blocks map[string][][]string
-	ran    map[string]bool
-}
-
-func readRunbook(t *testing.T) *runbook {
-	t.Helper()
-	b, err := os.ReadFile("../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &runbook{blocks: map[string][][]string{}, ran: map[string]bool{}}
-	section, inside := "", false
-	for line := range strings.Lines(string(b)) {
-		line = strings.TrimRight(line, "\n")
-		switch title, isTitle := strings.CutPrefix(line, "## "); {
-		case isTitle:
-			section = title
-		case line == "```sh":
-			inside = true
-			r.blocks[section] = append(r.blocks[section], nil)
-		case line == "```":
-			inside = false
-		case inside:
-			n := len(r.blocks[section]) - 1
-			r.blocks[section][n] = append(r.blocks[section][n], line)
-		}
-	}
-	return r
-}
-
-// all reports what was never typed.
-func (r *runbook) all(t *testing.T) {
-	t.Helper()
-	for section, blocks := range r.blocks {
-		for n := range blocks {
-			if !r.ran[fmt.Sprint(section, n)] {
-				t.Errorf("docs/runbook.md, %q, block %d: nobody has tried it: %q", section, n, blocks[n])
-			}
-		}
-	}
-}
-
-// reader is an operator with the runbook open.
-type reader struct {
-	*site
-	book *runbook
-	path string // a directory with the program under its name
-}
-
-func newReader(t *testing.T, s *site) *reader {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.Symlink(program, filepath.Join(dir, "provctl")); err != nil {
-		t.Fatal(err)
-	}
-	return &reader{site: s, book: readRunbook(t), path: dir}
-}
-
-// types runs a block line by line, as a person does, and returns what was printed. A line of inspect may exit with 3.
-func (r *reader) types(section string, block int, node string) string {
-	r.t.Helper()
-	out, failed := r.tries(section, block, node)
-	if failed != "" {
-		r.t.Fatalf("docs/runbook.md, %q, on %s: %s", section, node, failed)
-	}
-	return out
-}
-
-// tries is types for a block that may be refused; failed says how.
-func (r *reader) tries(section string, block int, node string) (all, failed string) {
-	r.t.Helper()
-	blocks := r.book.blocks[section]
-	if block >= len(blocks) {
-		r.t.Fatalf("docs/runbook.md has no block %d under %q", block, section)
-	}
-	r.book.ran[fmt.Sprint(section, block)] = true
-	for _, line := range blocks[block] {
-		out, code := r.line(line, node)
-		all += out
-		if code != 0 && (code != 3 || !strings.Contains(line, "inspect")) {
-			return all, fmt.Sprintf("%s: exit %d: %s", line, code, out)
-		}
-	}
-	return all, ""
-}
-
-func (r *reader) line(line, node string) (string, int) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-u", "-c", line)
-	cmd.Dir = r.path
-	cmd.Env = append(os.Environ(), "PATH="+r.path+":"+os.Getenv("PATH"), "PROVCTL_STATE_DIR="+r.files.StateDir, "NODE="+node)
-	if v, err := r.tryView(); err == nil { // a damaged journal has no count
-		cmd.Env = append(cmd.Env, fmt.Sprintf("COUNT=%d", len(v.Items)))
-	}
-	if id, version := r.last(node); id != "" {
-		cmd.Env = append(cmd.Env, "RECEIPT="+id, fmt.Sprintf("SEEN=%d", version))
-	}
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		r.t.Fatalf("%s: %v", line, err)
-	}
-	return string(out), cmd.ProcessState.ExitCode()
-}
-
-// last is the node's newest receipt and its version, by the public output; empty if there is none.
-func (r *reader) last(node string) (id string, version uint64) {
-	r.t.Helper()
-	if node == "" {
-		return "", 0
-	}
-	if i, ok := r.view().of(node); ok {
-		return i.Receipt, i.Version
-	}
-	out, _ := r.provctl("history", node, "--json", "--state-dir", r.files.StateDir)
-	var told struct {
-		Entries []struct{ Receipt string }
-	}
-	if json.Unmarshal([]byte(out), &told) != nil {
-		return "", 0
-	}
-	for _, e := range told.Entries {
-		if e.Receipt != "" {
-			id = e.Receipt
-		}
-	}
-	if id == "" {
-		return "", 0
-	}
-	out, code := r.provctl("inspect", id, "--json", "--state-dir", r.files.StateDir)
-	var shown struct {
-		Asked *struct{ Version uint64 }
-		Items []struct{ Version uint64 }
-	}
-	switch err := json.Unmarshal([]byte(out), &shown); {
-	case err != nil:
-		r.t.Fatalf("inspect %s: exit %d: %v", id, code, err)
-	case shown.Asked != nil:
-		return id, shown.Asked.Version
-	case len(shown.Items) == 1:
-		return id, shown.Items[0].Version
-	}
-	return id, 0
-}
-
-// insists types a block until it is not refused for now: evidence of the node may still be on its way.
-func (r *reader) insists(section string, block int, node string) {
-	r.t.Helper()
-	r.await(section+" is done on "+node, func() bool {
-		_, failed := r.tries(section, block, node)
-		if failed != "" && !strings.Contains(failed, "may still have it to do") && !strings.Contains(failed, "changed since it was seen") {
-			r.t.Fatalf("docs/runbook.md, %q, on %s: %s", section, node, failed)
-		}
-		return failed == ""
-	})
-}
 
 // TestRunbook blocks nodes in every way that docs/runbook.md knows, types what it says to type, and wants what it promises.
 func TestRunbook(t *testing.T) {
@@ -182,7 +15,7 @@ func TestRunbook(t *testing.T) {
 	s := newSite(t, options{nodes: 10, worker: fleet.WorkerOptions{Values: short(map[string]any{
 		"workers": 10, "evidence": "manual", "effect_ttl": "8s", "interval": "1s", "max_unknown": 100,
 	})}})
-	r := newReader(t, s)
+	r := newReader(t, s, "docs/runbook.md")
 	n := s.fleet.Nodes()
 	applied, notApplied, abandoned, finished, early, contradicted, mistaken, held := n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[9]
 	for _, node := range []string{applied, finished, contradicted} {
@@ -253,9 +86,7 @@ func TestRunbook(t *testing.T) {
 // mistake gives a verdict and takes it back.
 func (r *reader) mistake(node string) {
 	r.t.Helper()
-	if out, code := r.provctl("pause", "--reason", "test", "--state-dir", r.files.StateDir); code != 0 {
-		r.t.Fatalf("pause: exit %d: %s", code, out)
-	}
+	r.pause()
 	r.resolve(node, "not-applied")
 	r.insists("A verdict was wrong", 0, node)
 	if state, why := r.view().out(node); state != "out" || !strings.Contains(why, "abandoned") {

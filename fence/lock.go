@@ -58,17 +58,46 @@ func Acquire(dir string) (*Lock, error) {
 	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW), flock.SetPermissions(0o600))
 	ok, err := f.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("worker lock %s: %w: the state directory must exist and be writable", path, err)
+		return nil, fmt.Errorf("worker lock %s: %w: %s", path, err, remedy(dir, err))
 	}
 	if !ok {
-		return nil, &HeldError{PID: holder(path), Path: path}
+		return nil, heldBy(dir, path)
 	}
 	l := &Lock{path: path, flock: f}
 	// The file may have been replaced between its opening and its locking.
 	if err := errors.Join(l.Check(), l.sign()); err != nil {
-		return nil, errors.Join(fmt.Errorf("worker lock %s: %w", path, err), f.Unlock())
+		return nil, errors.Join(fmt.Errorf("worker lock %s: %w: %s", path, err, remedy(dir, err)), f.Unlock())
 	}
 	return l, nil
+}
+
+// remedy says what to do about a lock that could not be taken for another reason than that it is held.
+func remedy(dir string, err error) string {
+	switch info, e := os.Stat(dir); {
+	case errors.Is(err, receipt.ErrFenced):
+		return "start again once nothing replaces files in the state directory"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free some space there: a journal needs room to be written"
+	case errors.Is(err, syscall.EROFS):
+		return "mount it for writing"
+	case e == nil && errors.Is(err, os.ErrPermission):
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+			return fmt.Sprintf("the state directory belongs to user id %d and this is user id %d: run it as that user, or give the directory to this one with all that is in it",
+				st.Uid, os.Geteuid())
+		}
+	}
+	return "the state directory must exist and be writable"
+}
+
+// heldBy says who holds the lock: who signed the file, or else whom the kernel names.
+func heldBy(dir, path string) *HeldError {
+	pid := holder(path)
+	if pid == 0 {
+		if h, err := Look(dir); err == nil {
+			pid = h.PID
+		}
+	}
+	return &HeldError{PID: pid, Path: path}
 }
 
 // Path is the lock file's.

@@ -109,7 +109,8 @@ func named[T interface {
 // Describe makes the item of one receipt as it is at a moment, for whoever shows a single one.
 func Describe(r receipt.Receipt, now time.Time, dir string) Item { return item(r, now, dir) }
 
-// items makes the items of many receipts, on what processors there are.
+// items makes the items of many receipts, on what processors there are. For the status page that is done within the worker, whose commits
+// come first.
 func items(of []receipt.Receipt, now time.Time, dir string) []Item {
 	out := make([]Item, len(of))
 	n := runtime.GOMAXPROCS(0)
@@ -118,6 +119,7 @@ func items(of []receipt.Receipt, now time.Time, dir string) []Item {
 		wg.Go(func() {
 			for i := p * len(of) / n; i < (p+1)*len(of)/n; i++ {
 				out[i] = item(of[i], now, dir)
+				runtime.Gosched()
 			}
 		})
 	}

@@ -152,7 +152,7 @@ func read[T any](ctx context.Context, r Reader, ask func(*control.Client) (T, er
 		case err == nil:
 			v, err = ask(c)
 		}
-		if errors.Is(err, control.ErrHung) {
+		if _, socket := control.IsSocket(r.Dir); errors.Is(err, control.ErrHung) && !socket {
 			return v, fmt.Errorf("%w. It has the journal locked meanwhile; while it is stopped a copy can be read: cp -a %[2]s COPY; provctl inspect --state-dir COPY",
 				err, shellquote.Join(r.Dir))
 		}

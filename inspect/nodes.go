@@ -81,6 +81,15 @@ func (r Reader) Nodes(ctx context.Context, f Filter) (Nodes, error) {
 		})
 }
 
+// SalvageNodes is Reader.Nodes for a damaged journal: what can be read, and what cannot. It writes nothing. The error is that not even this
+// is possible.
+func SalvageNodes(dir string, f Filter) (Nodes, []journal.Lost, error) {
+	n := newNodes(FromJournal)
+	some, lost, err := journal.SalvageStandings(dir)
+	n.add(some, f)
+	return n, lost, err
+}
+
 func newNodes(from Source) Nodes {
 	n := Nodes{Schema: NodesSchema, Taken: time.Now().Round(0).UTC(), Source: from, Counts: map[string]int{}, Nodes: []NodeRow{}}
 	for _, s := range NodeStates() {

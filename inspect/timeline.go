@@ -71,6 +71,13 @@ func MakeTimeline(s journal.Story, node receipt.NodeID, source Source, now time.
 	return t
 }
 
+// SalvageTimeline is Reader.Timeline for a damaged journal: what can be read of a node, and what cannot of the journal. It writes nothing.
+// The error is that not even this is possible, or journal.ErrNotFound.
+func SalvageTimeline(dir string, node receipt.NodeID) (Timeline, []journal.Lost, error) {
+	s, lost, err := journal.SalvageStory(dir, node)
+	return MakeTimeline(s, node, FromJournal, time.Now(), dir), lost, err
+}
+
 // OfJob keeps what concerns one job.
 func (t Timeline) OfJob(id receipt.JobID) Timeline {
 	t.Entries = kept(t.Entries, func(e Entry) bool { return e.Job == id })

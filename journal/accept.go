@@ -20,6 +20,8 @@ import (
 type Acceptance struct {
 	By, Reason string
 	SetAside   bool // a damaged journal is renamed, and a blank one begun
+
+	from string // of a restored one: where it is from, in words; it is accepted even if its marker agrees
 }
 
 // Accepted says what Accept did.
@@ -138,7 +140,11 @@ func acceptAsItIs(dir string, m mark, markErr error, a Acceptance) (Accepted, er
 			if s.meta, err = s.metaRecord(); err != nil {
 				return err
 			}
-			if out.Was, err = disagreement(s.meta.info(path), m, markErr); err != nil {
+			out.Was, err = disagreement(s.meta.info(path), m, markErr)
+			if a.from != "" {
+				out.Was, err = strings.TrimSuffix(a.from+"; "+out.Was, "; "), nil
+			}
+			if err != nil {
 				return err
 			}
 			s.meta.Format = formatVersion
@@ -160,6 +166,8 @@ func acceptAsItIs(dir string, m mark, markErr error, a Acceptance) (Accepted, er
 // disagreement says how a journal and its marker do not go together.
 func disagreement(i Info, m mark, markErr error) (string, error) {
 	switch {
+	case errors.Is(markErr, fs.ErrNotExist):
+		return fmt.Sprintf("there was no marker, and the journal ended at sequence %d in epoch %d", i.Seq, i.Epoch), nil
 	case markErr != nil:
 		return fmt.Sprintf("the marker could not be read (%v), the journal ended at sequence %d in epoch %d", markErr, i.Seq, i.Epoch), nil
 	case m.ID != i.ID:

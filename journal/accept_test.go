@@ -253,7 +253,7 @@ func TestExport(t *testing.T) {
 // TestCompact makes a file as small as its content and changes nothing else.
 func TestCompact(t *testing.T) {
 	t.Parallel()
-	dir, _ := worked(t)
+	dir := newSample(t).dir
 	before, err := journal.Read(dir)
 	must(t, err)
 	got, err := journal.Compact(dir)

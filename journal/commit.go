@@ -222,6 +222,7 @@ func (j *Journal) transact(batch []*op) (now meta, done CommitStats, err error) 
 	if err != nil {
 		return meta{}, CommitStats{}, j.stop(err)
 	}
+	j.forgetFormer()
 	return now, done, nil
 }
 

@@ -3,6 +3,12 @@ package journal
 // SetFault makes commits fail from within, at "commit" (before bbolt writes) or "marker" (after bbolt's commit).
 func (j *Journal) SetFault(f func(point string) error) { j.fault = f }
 
+// WithFault makes the opening of a journal fail from within, at "migrated" (the new file is ready) or "kept" (the old one has its second name).
+func WithFault(o Options, f func(point string) error) Options {
+	o.fault = f
+	return o
+}
+
 // Waiting is how many changes wait for the committer.
 func (j *Journal) Waiting() int { return j.queue.length() }
 

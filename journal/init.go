@@ -155,13 +155,13 @@ func renameNew(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("%w: %s: another init was faster", ErrExists, to)
+		return fmt.Errorf("%w: %s: something else took that name first", ErrExists, to)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
 		// This file system cannot; a hard link does not replace either.
 		if err := os.Link(from, to); err == nil {
 			return os.Remove(from)
 		} else if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%w: %s: another init was faster", ErrExists, to)
+			return fmt.Errorf("%w: %s: something else took that name first", ErrExists, to)
 		}
 		return os.Rename(from, to)
 	case err != nil:

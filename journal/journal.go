@@ -26,12 +26,14 @@ type Journal struct {
 	inode     os.FileInfo // of it
 	marker    *markerFile // written by the committer alone
 	markInode os.FileInfo
+	former    []string // files of older formats, which the first commit removes
 
 	queue queue
 	done  chan struct{} // closed when the committer has ended
 
 	committing atomic.Pointer[time.Time] // when the commit that is under way began; nil: none is
 
+	copying atomic.Bool   // a Copy is open
 	stopped chan struct{} // closed when failed is set
 	mu      sync.Mutex    // guards what follows
 	meta    meta          // as last acknowledged

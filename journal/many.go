@@ -10,11 +10,17 @@ import (
 	"provctl/receipt"
 )
 
-// listed reads the records that an index leads to, in the order of the index. Decoding is most of the work, and shared by what
-// processors there are.
+// listed reads the records that an index leads to, in the order of the index.
 func listed[T receipt.Record](s *store, index, bucket string) ([]T, error) {
+	var out []T
 	var keys []string
 	var raw [][]byte
+	decode := func() error {
+		some, err := decodeAll[T](s, bucket, keys, raw)
+		out, keys, raw = append(out, some...), keys[:0], raw[:0]
+		s.release()
+		return err
+	}
 	err := s.each(index, "", func(key string, v []byte) error {
 		if _, err := unsealed(index, key, v); err != nil {
 			return err
@@ -24,34 +30,49 @@ func listed[T receipt.Record](s *store, index, bucket string) ([]T, error) {
 			err = fmt.Errorf("%w: %s refers to %q in %s, which is not there", receipt.ErrDamaged, index, key, bucket)
 		}
 		keys, raw = append(keys, key), append(raw, b)
+		if err == nil && len(keys) == portion {
+			err = decode()
+		}
 		return err
 	})
+	if err == nil {
+		err = decode()
+	}
 	if err != nil {
 		return nil, err
 	}
-	return decodeAll[T](s.path(), bucket, keys, raw)
+	return out, nil
 }
 
 // aShare is how many records are worth a goroutine.
 const aShare = 64
 
-func decodeAll[T receipt.Record](path, bucket string, keys []string, raw [][]byte) ([]T, error) {
+// decodeAll is most of the work of reading many records. Whoever has the journal for reading alone shares it among what processors there
+// are. A worker must not: a commit would wait until one of them is free again, for as long as Go lets a goroutine run, which is 10 ms.
+func decodeAll[T receipt.Record](s *store, bucket string, keys []string, raw [][]byte) ([]T, error) {
 	out := make([]T, len(keys))
-	workers := max(1, min(runtime.GOMAXPROCS(0), len(keys)/aShare))
-	errs := make([]error, workers)
+	alone := s.tx.DB().IsReadOnly()
+	sharers := 1
+	if alone {
+		sharers = max(1, min(runtime.GOMAXPROCS(0), len(keys)/aShare))
+	}
+	errs := make([]error, sharers)
 	var wg sync.WaitGroup
-	for w := range workers {
-		from, to := w*len(keys)/workers, (w+1)*len(keys)/workers
+	for w := range sharers {
+		from, to := w*len(keys)/sharers, (w+1)*len(keys)/sharers
 		decode := func() error { // the bytes are in the memory map
 			for i := from; i < to; i++ {
 				var err error
 				if out[i], err = receipt.Decode[T](bucket+"/"+keys[i], raw[i]); err != nil {
 					return err
 				}
+				if !alone {
+					runtime.Gosched()
+				}
 			}
 			return nil
 		}
-		wg.Go(func() { errs[w] = guard(path, decode) })
+		wg.Go(func() { errs[w] = guard(s.path(), decode) })
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -69,7 +90,11 @@ func (s *store) path() string { return s.tx.DB().Path() }
 // decoded, but its checksum holds.
 func (s *store) nodesNotTaken(now time.Time) ([]receipt.Node, error) {
 	var out []receipt.Node
+	looked := 0
 	err := s.each(nodeBucket, "", func(key string, v []byte) error {
+		if looked++; looked%portion == 0 {
+			s.release()
+		}
 		content, err := unsealed(nodeBucket, key, v) // sealed as records are
 		if err != nil || !mayWait(content, now) {
 			return err

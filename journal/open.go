@@ -29,7 +29,7 @@ func Open(dir string, o Options) (*Journal, error) {
 	if err := removeTemps(dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	j := &Journal{dir: dir, path: path, o: o, markInode: markInode, queue: queue{wake: make(chan struct{}, 1)}, done: make(chan struct{}), stopped: make(chan struct{})}
+	j := &Journal{dir: dir, path: path, o: o, markInode: markInode, fault: o.fault, queue: queue{wake: make(chan struct{}, 1)}, done: make(chan struct{}), stopped: make(chan struct{})}
 	if err := j.open(m); err != nil {
 		return nil, errors.Join(fmt.Errorf("open journal: %w", err), j.abandon())
 	}
@@ -49,7 +49,11 @@ func (j *Journal) open(m mark) (err error) {
 	if err := j.load(m); err != nil {
 		return err
 	}
-	if free, size := j.space(); worthwhile(free, size) {
+	if j.meta.Format != formatVersion {
+		if err := j.migrate(); err != nil {
+			return err
+		}
+	} else if free, size := j.space(); worthwhile(free, size) {
 		if err := j.compact(); err != nil {
 			return err
 		}
@@ -58,7 +62,7 @@ func (j *Journal) open(m mark) (err error) {
 	if j.inode, err = j.file.Stat(); err != nil {
 		return fmt.Errorf("journal %s: %w", j.path, err)
 	}
-	if err := j.migrate(); err != nil {
+	if j.former, err = formerFiles(j.dir); err != nil {
 		return err
 	}
 	if j.marker, err = openMarker(j.dir, m); err != nil {
@@ -88,28 +92,6 @@ func (j *Journal) load(m mark) error {
 			return m.covers(record.info(j.path))
 		})
 	})
-}
-
-// migrate brings a journal of an older format up to date in one transaction: whoever opens it next finds it whole, old or new.
-func (j *Journal) migrate() error {
-	from := j.meta.Format
-	if from == formatVersion {
-		return nil
-	}
-	m := j.meta
-	m.Format = formatVersion
-	err := guard(j.path, func() error {
-		return j.db.Update(func(tx *bolt.Tx) error {
-			s := &store{tx: tx}
-			return errors.Join(createBuckets(tx), s.saveMeta(m), s.flush())
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("migrate journal %s from format %d to %d: %w: is there space?", j.path, from, formatVersion, err)
-	}
-	j.meta = m
-	j.o.Log.Info("journal migrated", "path", j.path, "from", from, "to", formatVersion)
-	return nil
 }
 
 // abandon gives up what a failed Open has opened.

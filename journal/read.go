@@ -161,7 +161,7 @@ func Read(dir string) (Snapshot, error) {
 	return out, nil
 }
 
-// readOnly runs f on a journal that no worker has open, in one read transaction, and then holds the journal against its marker.
+// readOnly holds a journal that no worker has open against its marker, and runs f on it in the same read transaction.
 func readOnly(dir string, f func(*store) error) error {
 	m, _, err := readMarker(dir)
 	path := filepath.Join(dir, fileName)
@@ -174,14 +174,14 @@ func readOnly(dir string, f func(*store) error) error {
 	err = withReadOnly(path, readWait, func(db *bolt.DB) error {
 		return db.View(func(tx *bolt.Tx) error {
 			s := &store{tx: tx}
-			if err := f(s); err != nil {
-				return err
-			}
 			record, err := s.metaRecord()
+			if err == nil {
+				err = m.covers(record.info(path))
+			}
 			if err != nil {
 				return err
 			}
-			return m.covers(record.info(path))
+			return f(s)
 		})
 	})
 	if err != nil {

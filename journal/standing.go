@@ -63,7 +63,7 @@ func (s *store) standings(after receipt.NodeID, most int) ([]Standing, error) {
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
-	nodes, err := decodeAll[receipt.Node](s.path(), nodeBucket, keys, raw)
+	nodes, err := decodeAll[receipt.Node](s, nodeBucket, keys, raw)
 	if err != nil {
 		return nil, err
 	}

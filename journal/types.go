@@ -15,6 +15,8 @@ type Options struct {
 	Verify  func(path string) error // the full check of Open; nil: Verify in this process
 	Observe func(CommitStats)       // called after each commit, on the committer's goroutine: must not block
 	Hold    time.Duration           // a node is not taken again for so long after its job ended well by evidence or verdict; 0: 60 s
+
+	fault func(point string) error // nil outside of tests
 }
 
 // Info says which journal it is and how far it has come.

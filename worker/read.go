@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+
 	"provctl/journal"
 	"provctl/receipt"
 )
@@ -20,3 +22,6 @@ func (w *Worker) Audit(from receipt.Seq) ([]journal.Act, error) { return w.j.Aud
 func (w *Worker) Standings(after receipt.NodeID, most int) ([]journal.Standing, error) {
 	return w.j.Standings(after, most)
 }
+
+// Backup copies the journal of one moment; the worker goes on meanwhile.
+func (w *Worker) Backup(ctx context.Context) (*journal.Copy, error) { return w.j.Backup(ctx) }

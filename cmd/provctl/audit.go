@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"provctl/inspect"
+	"provctl/journal"
 )
 
 func auditCommand() *cli.Command {
@@ -13,6 +14,7 @@ func auditCommand() *cli.Command {
 		Name:  "audit",
 		Usage: "lists what people did: verdicts, admissions, releases, pauses",
 		Description: "Works with and without a running worker and changes nothing. With --json each act is one line.\n" +
+			"Of a damaged journal it shows what can be read, and says so.\n" +
 			"Exit codes: 0 fine, 6 the journal is damaged or missing, 2 usage, 1 other errors.",
 		Flags: []cli.Flag{
 			stateDirFlag(), jsonFlag(), nodeFlag(),
@@ -32,15 +34,17 @@ func auditCommand() *cli.Command {
 			}
 			ctx, stop := interruptible(c)
 			defer stop()
-			acts, err := inspect.Reader{Dir: dir}.Audit(ctx)
-			if err != nil {
-				return err
+			acts, damaged := inspect.Reader{Dir: dir}.Audit(ctx)
+			if damaged != nil {
+				if acts, err = salvage(c, damaged, func() ([]journal.Act, []journal.Lost, error) { return journal.SalvageAudit(dir) }); err != nil {
+					return err
+				}
 			}
 			acts = f.Acts(acts)
 			if c.Bool("json") {
-				return inspect.WriteAuditJSON(c.App.Writer, acts)
+				return ends(damaged, inspect.WriteAuditJSON(c.App.Writer, acts))
 			}
-			return inspect.WriteAudit(c.App.Writer, acts, style(c.App.Writer))
+			return ends(damaged, inspect.WriteAudit(c.App.Writer, acts, style(c.App.Writer)))
 		},
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"provctl/internal/credentials"
 	"provctl/internal/localfs"
 	"provctl/internal/wiring"
+	"provctl/packaging"
 )
 
 // expirySoon is how long before its end the token that lets us issue is warned of.
@@ -32,14 +33,18 @@ func configCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "config",
 		Usage:     "says everything that is wrong with a configuration, and what is risky",
-		UsageText: "provctl config check FILE [--choria-config FILE] [--json]",
-		Description: "Reads FILE and what it names (keys, tokens, helper, state directory) and the Choria configuration, as 'provctl run' would at its\n" +
+		UsageText: "provctl config check FILE [--choria-config FILE] [--json]\nprovctl config sample [choria]",
+		Description: "check reads FILE and what it names (keys, tokens, helper, state directory) and the Choria configuration, as 'provctl run' would at its\n" +
 			"start, and as the user who runs this. Changes nothing, takes no lock and does not connect to the broker. A worker may be running.\n" +
-			"Exit codes: 0 usable, with or without warnings; 78 something is wrong. docs/config-check-schema.json documents --json.",
+			"Exit codes: 0 usable, with or without warnings; 78 something is wrong. docs/config-check-schema.json documents --json.\n" +
+			"sample prints a file to fill in, or with choria the Choria configuration that goes with it.",
 		Flags: []cli.Flag{choriaConfigFlag(), jsonFlag()},
 		Action: func(c *cli.Context) error {
-			if c.Args().First() != "check" && c.NArg() > 0 {
-				return usagef("unknown argument %q; the usage is: provctl config check FILE", c.Args().First())
+			switch first := c.Args().First(); {
+			case first == "sample":
+				return printSample(c)
+			case first != "check" && first != "":
+				return usagef("unknown argument %q; the usage is: provctl config check FILE, or provctl config sample", first)
 			}
 			if err := arguments(c, 2, 2, "'check FILE'"); err != nil {
 				return err
@@ -47,6 +52,19 @@ func configCommand() *cli.Command {
 			return showCheck(c, checkConfig(c.Args().Get(1), c.String("choria-config"), time.Now()))
 		},
 	}
+}
+
+// printSample prints the files that a package brings, for who has none.
+func printSample(c *cli.Context) error {
+	sample := packaging.SampleConfig
+	switch rest := c.Args().Slice()[1:]; {
+	case len(rest) == 1 && rest[0] == "choria":
+		sample = packaging.SampleChoria
+	case len(rest) > 0:
+		return usagef("unknown argument %q; the usage is: provctl config sample, or provctl config sample choria", rest[0])
+	}
+	_, err := io.WriteString(c.App.Writer, sample)
+	return err
 }
 
 func choriaConfigFlag() cli.Flag {

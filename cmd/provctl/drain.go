@@ -76,7 +76,7 @@ func untilEnded(ctx context.Context, c *cli.Context, dir string, pid int) error 
 			now, err = client.Live(ctx)
 		}
 		switch {
-		case errors.Is(err, control.ErrNoWorker), err == nil && now.PID != pid:
+		case errors.Is(err, control.ErrNoWorker), errors.Is(err, control.ErrUnserved), err == nil && now.PID != pid:
 			if live {
 				fmt.Fprint(c.App.ErrWriter, "\r\x1b[K")
 			}

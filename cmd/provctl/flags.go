@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -14,14 +15,31 @@ import (
 	"golang.org/x/term"
 
 	"provctl/inspect"
+	"provctl/internal/control"
 )
 
 // stateDirVariable is where --state-dir comes from if it is not given.
-const stateDirVariable = "PROVCTL_STATE_DIR"
+const (
+	stateDirName     = "state-dir"
+	stateDirVariable = "PROVCTL_STATE_DIR"
+)
+
+// socketVariable is where --socket comes from if neither it nor --state-dir is given.
+const (
+	socketName     = "socket"
+	socketVariable = "PROVCTL_SOCKET"
+)
 
 // Flags that several commands share.
 func stateDirFlag() cli.Flag {
-	return &cli.StringFlag{Name: "state-dir", Usage: "the worker's state directory `DIR`", EnvVars: []string{stateDirVariable}, Required: true}
+	return &cli.StringFlag{Name: stateDirName, Usage: "the worker's state directory `DIR`", EnvVars: []string{stateDirVariable}, Required: true}
+}
+
+// throughWorker are the commands that work through a running worker: they take its socket in place of its state directory.
+var throughWorker = []string{"inspect", "nodes", "history", "audit", "reconcile", "pause", "resume", "admit", "release", "drain"}
+
+func socketFlag() cli.Flag {
+	return &cli.StringFlag{Name: socketName, Usage: "in place of --state-dir, for members of the worker's control_group: its control_socket `PATH` [$" + socketVariable + "]"}
 }
 
 func reasonFlag() cli.Flag {
@@ -37,9 +55,13 @@ func jsonFlag() cli.Flag {
 }
 
 // checkRequired takes the check for required flags over from the parser, which would print the help to stdout first. An empty
-// value counts as none.
+// value counts as none. It gives --socket to the commands that work through a worker.
 func checkRequired(cmd *cli.Command) {
 	var names []string
+	socket := slices.Contains(throughWorker, cmd.Name)
+	if socket {
+		cmd.Flags = append(slices.Clip(cmd.Flags), socketFlag())
+	}
 	for _, f := range cmd.Flags {
 		if s, ok := f.(*cli.StringFlag); ok && s.Required {
 			s.Required = false
@@ -49,7 +71,11 @@ func checkRequired(cmd *cli.Command) {
 	action := cmd.Action
 	cmd.Action = func(c *cli.Context) error {
 		for _, n := range names {
-			if c.String(n) == "" {
+			switch {
+			case c.String(n) != "", socket && n == stateDirName && socketPath(c) != "":
+			case socket && n == stateDirName:
+				return usagef("--%s is missing, or --%s; '%s --help' shows what they are", n, socketName, c.Command.HelpName)
+			default:
 				return usagef("--%s is missing; '%s --help' shows what it is", n, c.Command.HelpName)
 			}
 		}
@@ -57,14 +83,38 @@ func checkRequired(cmd *cli.Command) {
 	}
 }
 
-// stateDir is the state directory as an absolute path, so that the commands shown work from anywhere.
+// stateDir is the state directory as an absolute path, so that the commands shown work from anywhere; or, of a command that works
+// through a worker, the place that its socket is.
 func stateDir(c *cli.Context) (string, error) {
-	dir := c.String("state-dir")
+	dir := c.String(stateDirName)
+	if slices.Contains(throughWorker, c.Command.Name) {
+		path := socketPath(c)
+		switch _, is := control.IsSocket(dir); {
+		case path != "" && dir != "" && dir != os.Getenv(stateDirVariable):
+			return "", usagef("--%s %q and --%s %q: give one of the two", stateDirName, dir, socketName, path)
+		case path != "":
+			abs, err := filepath.Abs(path)
+			return control.SocketPlace(abs), err
+		case is: // as the commands that are shown have it
+			return dir, nil
+		}
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", fmt.Errorf("state directory %q: %w; give it as an absolute path", dir, err)
 	}
 	return abs, nil
+}
+
+// socketPath is the socket that was given. Its variable gives way to a --state-dir on the command line.
+func socketPath(c *cli.Context) string {
+	if path := c.String(socketName); path != "" {
+		return path
+	}
+	if dir := c.String(stateDirName); dir != "" && dir != os.Getenv(stateDirVariable) {
+		return ""
+	}
+	return os.Getenv(socketVariable)
 }
 
 // noArguments refuses any.

@@ -17,10 +17,12 @@ import (
 func journalCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "journal",
-		Usage: "checks, exports and compacts the journal, and goes on with a lost or older one",
-		Description: "While a worker runs it has the journal open: stop it first, or ask it with 'provctl inspect'.\n" +
-			"docs/runbook.md, 'The journal is damaged, lost or restored', says what to do when.",
-		Subcommands: []*cli.Command{journalVerifyCommand(), journalExportCommand(), journalCompactCommand(), journalAcceptCommand()},
+		Usage: "backs up, restores, checks, exports and compacts the journal, and goes on with a lost or older one",
+		Description: "A running worker has the journal open: backup and export ask it, for the others stop it first.\n" +
+			"docs/journal.md says what the journal is, and what to do when it is lost.",
+		Subcommands: []*cli.Command{
+			journalBackupCommand(), journalRestoreCommand(), journalVerifyCommand(), journalExportCommand(), journalCompactCommand(), journalAcceptCommand(),
+		},
 		Action: func(c *cli.Context) error {
 			if name := c.Args().First(); name != "" {
 				return usagef("unknown command %q; 'provctl journal --help' lists them", name)
@@ -75,16 +77,18 @@ const journalSchema = "provctl.journal/1"
 type journalState struct {
 	Schema    string             `json:"schema"`
 	Info      journal.Info       `json:"info"`
+	Bytes     int64              `json:"bytes,omitzero"` // backup: of the file
 	Compacted *journal.Compacted `json:"compacted,omitempty"`
-	Was       string             `json:"was,omitempty"`   // accept: what was found
-	Aside     string             `json:"aside,omitempty"` // accept: where the damaged journal is now
+	Was       string             `json:"was,omitempty"`   // accept, restore: what was found
+	Aside     string             `json:"aside,omitempty"` // accept: where the damaged journal is now; restore: the former one
 }
 
 func journalExportCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "export",
 		Usage: "writes every record that can be read to stdout, one JSON object a line",
-		Description: "Changes nothing, and works on a damaged journal: what cannot be read is listed on stderr.\n" +
+		Description: "Changes nothing, and works on a damaged journal: what cannot be read is listed on stderr. With a running worker it reads a\n" +
+			"copy, which takes the journal's size in TMPDIR for a moment.\n" +
 			"Exit codes: 0 all was written, 6 something could not be read, 1 other errors. docs/journal-schema.json documents the lines.",
 		Flags: []cli.Flag{stateDirFlag()},
 		Action: func(c *cli.Context) error {
@@ -92,8 +96,10 @@ func journalExportCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			ctx, stop := interruptible(c)
+			defer stop()
 			w := bufio.NewWriterSize(c.App.Writer, 1<<16)
-			lost, err := journal.Export(dir, func(r journal.Exported) error { return inspect.WriteJSONLine(w, r) })
+			lost, err := exportJournal(ctx, dir, func(r journal.Exported) error { return inspect.WriteJSONLine(w, r) })
 			for _, l := range lost {
 				say(c.App.ErrWriter, fmt.Errorf("not exported: %s: %s", l.Place, l.Why))
 			}

@@ -15,7 +15,7 @@ func newLog(file string, level slog.Level) (*slog.Logger, func(), error) {
 	out, done := io.Writer(os.Stderr), func() {}
 	terminal := term.IsTerminal(int(os.Stderr.Fd()))
 	if file != "" {
-		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		f, err := openOwn(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the logfile cannot be opened: %w; name one in an existing directory that this user may write to, or none for standard error", err)
 		}

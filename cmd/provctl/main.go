@@ -23,6 +23,7 @@ var commands = []func() *cli.Command{
 	initCommand,
 	runCommand,
 	configCommand,
+	doctorCommand,
 	demoCommand,
 	inspectCommand,
 	nodesCommand,

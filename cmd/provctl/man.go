@@ -45,6 +45,7 @@ func manPage(app *cli.App) string {
 	}
 	m.section("ENVIRONMENT")
 	m.item(stateDirVariable, "The state directory, if --state-dir is not given.")
+	m.item(socketVariable, "In place of the state directory, the control_socket of a worker whose control_group one is in, if neither --state-dir nor --socket is given.")
 	m.item("NO_COLOR", "If set to anything, no colour is used; there is none outside of a terminal anyway.")
 	m.item("COLUMNS", "The width to fold tables to on a terminal.")
 	m.section("FILES")

@@ -19,6 +19,7 @@ import (
 	"provctl/fence"
 	"provctl/internal/choria"
 	"provctl/internal/config"
+	"provctl/internal/control"
 	"provctl/internal/localfs"
 	"provctl/internal/service"
 	"provctl/journal"
@@ -54,6 +55,9 @@ func runCommand() *cli.Command {
 func defaultChoriaConfig() string { return gochoria.UserConfig() }
 
 func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bool) error {
+	if err := keepSecretsInMemory(); err != nil {
+		return err
+	}
 	cfg, warnings, err := config.Load(configFile)
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "warning: "+w.String())
@@ -105,9 +109,27 @@ func stopOnSignal(ctx context.Context, log *slog.Logger) (context.Context, func(
 	}
 }
 
-// acquire takes the worker's lock.
-func acquire(cfg *config.Config) (*fence.Lock, error) {
+// A lock that no worker has is a command's, which gives it back when it has recorded what it was told.
+const (
+	lockTries = 30
+	lockAgain = 100 * time.Millisecond
+)
+
+// acquire takes the worker's lock: at once, unless a command holds it for a moment. Exit code 5 is for good under a service manager, which must
+// not be lost to a verdict that is just being given.
+func acquire(ctx context.Context, cfg *config.Config) (*fence.Lock, error) {
 	lock, err := acquireDir(cfg.StateDir)
+	for n := 0; n < lockTries && errors.Is(err, fence.ErrHeld); n++ {
+		if _, none := control.Dial(cfg.StateDir); !errors.Is(none, control.ErrNoWorker) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockAgain):
+		}
+		lock, err = acquireDir(cfg.StateDir)
+	}
 	if errors.Is(err, localfs.ErrNetwork) {
 		return nil, cfg.Refuse("state_dir", err)
 	}
@@ -129,7 +151,12 @@ func writePID(file string) error {
 	if file == "" {
 		return nil
 	}
-	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+	f, err := openOwn(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err == nil {
+		_, err = f.WriteString(strconv.Itoa(os.Getpid()))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("write the pid file: %w: name one in a directory that this user may write to with --pid", err)
 	}
 	return nil

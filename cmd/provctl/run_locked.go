@@ -11,7 +11,6 @@ import (
 	"provctl/fence"
 	"provctl/internal/choria"
 	"provctl/internal/config"
-	"provctl/internal/control"
 	"provctl/internal/crashpoint"
 	"provctl/internal/metrics"
 	"provctl/internal/statuspage"
@@ -42,7 +41,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		return err
 	}
 	r := &running{cfg: cfg, state: state, log: log}
-	if r.lock, err = acquire(cfg); err != nil {
+	if r.lock, err = acquire(ctx, cfg); err != nil {
 		return err
 	}
 	defer func() { _ = r.lock.Release() }()
@@ -57,6 +56,9 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		return err
 	}
 	state.at("checking the journal")
+	if err := journal.Room(cfg.StateDir); err != nil {
+		return err
+	}
 	pace := statuspage.NewMeter(time.Now)
 	r.journal, err = journal.Open(cfg.StateDir, journal.Options{
 		Now: time.Now, Log: log, Verify: verifyInChild, Hold: holdAfterPass,
@@ -78,7 +80,7 @@ func runLocked(ctx context.Context, cfg *config.Config, choriaConfig, pidFile st
 		return err
 	}
 	r.hire(credentials)
-	stopControl, err := control.Serve(ctx, cfg.StateDir, r.worker, log)
+	stopControl, err := serveControl(ctx, cfg, r.worker, log)
 	if err != nil {
 		return err
 	}

@@ -73,10 +73,11 @@ func (d *decoder) warnTrust(c *Config) {
 	if !f.PKI && !f.Ed25519 {
 		d.warn("features", "neither ed25519 nor pki is on: nodes are configured and get no key, token or certificate of their own")
 	}
-	// By x509 alone the broker does not know the provisioner (go-choria broker/network/choria_auth.go:74).
-	if f.PKI && !c.ChoriaInsecure && c.BrokerProvisioningPassword == "" && !d.failed("broker_provisioning_password") {
-		d.warn("broker_provisioning_password", "is not set: with an x509 certificate the broker lets the provisioner at its nodes by this password alone; "+
-			"only a client token with the server_provisioner permission does without it")
+	// The broker knows the provisioner by its user name alone, and asks that user for the password (go-choria
+	// broker/network/choria_auth.go:110, 485).
+	if !c.ChoriaInsecure && c.BrokerProvisioningPassword == "" && !d.failed("broker_provisioning_password") {
+		d.warn("broker_provisioning_password", "is not set: the broker lets nobody at its nodes in provisioning mode without this password, "+
+			"whatever certificate or token there is besides; no node would be found")
 	}
 }
 
@@ -103,6 +104,9 @@ func (d *decoder) warnUnused(c *Config) {
 		}
 	}
 	unused("this key has no effect, as in choria-provisioner", "broker_port", "rego_policy")
+	if c.ControlGroup == "" {
+		unused("control_group is not set", "control_socket")
+	}
 	if !c.Features.Upgrades {
 		unused("features.upgrades is off", "upgrades_repository", "upgrades_optional")
 	}

@@ -88,10 +88,15 @@ type Config struct {
 	Evidence         Evidence
 	HelperTimeout    time.Duration
 	HistoryRetention time.Duration
+
+	ControlGroup  string // its members may command the worker; empty: nobody else may
+	ControlGID    int    // its id, if ControlGroup is set
+	ControlSocket string // absolute path of the group's socket, if ControlGroup is set
 }
 
 const (
 	defaultComponent = "provision_mode_server"
+	defaultSocket    = "/run/provctl/control.sock"
 	day              = 24 * time.Hour
 	year             = 365 * day
 	// stopSlack is what the default stop_timeout leaves after the last horizon
@@ -190,4 +195,6 @@ func (d *decoder) decode(c *Config) {
 	d.duration("helper_timeout", &c.HelperTimeout, 100*time.Millisecond, 10*time.Minute)
 	d.integer("status_port", &c.StatusPort, 0, 65535)
 	d.duration("history_retention", &c.HistoryRetention, time.Hour, 100*year)
+	d.str("control_group", &c.ControlGroup)
+	d.path("control_socket", &c.ControlSocket)
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +14,36 @@ import (
 	"github.com/kballard/go-shellquote"
 	"golang.org/x/sys/unix"
 )
+
+// checkControl finds the group and keeps its socket out of the state directory. What the socket's directory is like is looked at when
+// the worker makes the socket: a service manager may make the directory only then.
+func (d *decoder) checkControl(c *Config) {
+	if c.ControlGroup == "" {
+		c.ControlSocket = ""
+		return
+	}
+	refuse := func(key, value, text, remedy string) { d.problemAt(key, strconv.Quote(value), text, remedy) }
+	g, err := user.LookupGroup(c.ControlGroup)
+	if _, number := strconv.ParseUint(c.ControlGroup, 10, 31); err != nil && number == nil {
+		g, err = &user.Group{Gid: c.ControlGroup}, nil
+	}
+	if err == nil {
+		c.ControlGID, err = strconv.Atoi(g.Gid)
+	}
+	var unknown user.UnknownGroupError
+	switch {
+	case errors.As(err, &unknown):
+		refuse("control_group", c.ControlGroup, "there is no such group", "make it (groupadd --system), name another, or write its number in quotes")
+	case err != nil:
+		refuse("control_group", c.ControlGroup, "the group cannot be looked up ("+err.Error()+")", "write its number in quotes")
+	}
+	if c.ControlSocket == "" {
+		c.ControlSocket = defaultSocket
+	}
+	if in, err := filepath.Rel(c.StateDir, c.ControlSocket); c.StateDir != "" && err == nil && filepath.IsLocal(in) {
+		refuse("control_socket", c.ControlSocket, "is in the state directory, which the group cannot enter", "name a path in a directory of its own, as in "+defaultSocket)
+	}
+}
 
 // IsHexKey reports whether s is an ed25519 public key in hex: 64 hex digits.
 func IsHexKey(s string) bool {
@@ -25,6 +56,7 @@ func (d *decoder) checkFiles(c *Config) {
 	d.checkHelper(c)
 	d.checkLogfile(c.Logfile)
 	d.warnReadable(c)
+	d.checkControl(c)
 	if info, err := os.Stat(c.StateDir); c.StateDir != "" && err == nil && !info.IsDir() {
 		d.problemAt("state_dir", strconv.Quote(c.StateDir), "is not a directory", "name a directory")
 	}

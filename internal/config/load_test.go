@@ -112,7 +112,7 @@ func TestLoadComplete(t *testing.T) {
 func TestLoadDefaults(t *testing.T) {
 	dir, file := site(t, minimal)
 	c, warnings, err := config.Load(file)
-	if err != nil || len(warnings) != 0 {
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].String(), noPassword) {
 		t.Fatal(err, warnings)
 	}
 	if c.Workers != runtime.NumCPU() || c.Interval != time.Minute || c.EffectTTL != time.Minute ||

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	"provctl/journal"
@@ -11,9 +10,6 @@ import (
 
 // SocketName is the socket's name inside the state directory.
 const SocketName = "worker.sock"
-
-// SocketPath is where the worker of a state directory listens.
-func SocketPath(dir string) string { return filepath.Join(dir, SocketName) }
 
 // State is what a worker is at.
 type State string

@@ -30,23 +30,23 @@ const DefaultPatience = 5 * time.Second
 // probePatience is longer: a probe asks the node and the broker.
 const probePatience = time.Minute
 
-// Client speaks to the worker of one state directory. It may be used by several goroutines.
+// Client speaks to the worker of one place: a state directory, or a SocketPlace. It may be used by several goroutines.
 type Client struct {
 	// Patience is how long one call waits before the worker counts as hung; Dial sets DefaultPatience.
 	Patience time.Duration
 
-	dir  string
+	dir  string // the place
 	pid  atomic.Int64
 	http *http.Client
 }
 
-// Dial finds out whether a worker serves the state directory. It sends nothing yet. ErrNoWorker: nobody does; ErrHung: the
-// worker does not even take the connection; ErrDenied: it is another user's.
-func Dial(dir string) (*Client, error) { return DialPatience(dir, DefaultPatience) }
+// Dial finds out whether a worker serves the place. It sends nothing yet. ErrNoWorker: nobody does; ErrHung: the worker does not even
+// take the connection; ErrDenied: it is for other users, or whoever listens is not the worker's user.
+func Dial(place string) (*Client, error) { return DialPatience(place, DefaultPatience) }
 
 // DialPatience is Dial with another patience.
-func DialPatience(dir string, patience time.Duration) (*Client, error) {
-	c := &Client{Patience: patience, dir: dir}
+func DialPatience(place string, patience time.Duration) (*Client, error) {
+	c := &Client{Patience: patience, dir: place}
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return c.connect(ctx) },
 		DisableKeepAlives:      true,
@@ -133,7 +133,7 @@ func (c *Client) Probe(ctx context.Context, r receipt.ReceiptID) (receipt.Receip
 }
 
 func (c *Client) connect(ctx context.Context) (net.Conn, error) {
-	addr, release, err := address(c.dir, SocketName)
+	addr, release, err := address(filepath.Split(SocketPath(c.dir)))
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +142,14 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, pid, err := peer(conn); err == nil {
-		c.pid.Store(int64(pid))
+	listens, err := peer(conn)
+	if err == nil {
+		c.pid.Store(int64(listens.pid))
+		err = c.trusted(listens)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
 	}
 	return conn, nil
 }
@@ -218,9 +224,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	path := SocketPath(c.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%s: %w", path, ErrNoWorker)
+		return c.absent()
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: %w: use the worker's user or root", path, ErrDenied)
+		return c.refused()
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EAGAIN):
 		hung := &HungError{Path: path, After: c.Patience, PID: c.holder()}
 		if cause := (*HungError)(nil); errors.As(context.Cause(ctx), &cause) {
@@ -242,7 +248,7 @@ func (c *Client) holder() int {
 	if pid := c.PID(); pid > 0 {
 		return pid
 	}
-	f, err := os.OpenFile(filepath.Join(c.dir, "worker.lock"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(SocketPath(c.dir)), "worker.lock"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return 0
 	}

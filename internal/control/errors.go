@@ -21,6 +21,8 @@ var (
 	ErrUnavailable = errors.New("the worker cannot do this now")
 	// ErrOverloaded is ErrUnavailable for a moment only, and nothing was done: too many ask at the same time.
 	ErrOverloaded = fmt.Errorf("too many ask at the same time: %w", ErrUnavailable)
+	// ErrUnserved is ErrUnavailable of a socket without its directory: nobody serves it, and there is nothing else to turn to.
+	ErrUnserved = fmt.Errorf("no worker serves it: %w", ErrUnavailable)
 	// ErrTooLarge is returned for a request or an answer beyond the limits.
 	ErrTooLarge = errors.New("too large")
 	// ErrProtocol is returned when the two sides do not understand each other, as after an update of one of them.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 
@@ -35,6 +36,7 @@ func (s *server) routes() http.Handler {
 	m.Handle("GET /v1/find", s.handle(func(r *http.Request, _ int) (any, error) { return s.w.Find(r.FormValue("prefix")) }))
 	m.Handle("GET /v1/audit", s.handle(s.audit))
 	m.Handle("GET /v1/standings", s.handle(s.standings))
+	m.HandleFunc("GET /v1/backup", s.backup)
 	m.Handle("POST /v1/decide", s.handle(s.decide))
 	m.Handle("POST /v1/admit", s.handle(s.admit))
 	m.Handle("POST /v1/release", s.handle(s.release))
@@ -87,10 +89,12 @@ func allowed(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("%w: the caller is not known", ErrDenied)
 	case p.err != nil:
 		return 0, fmt.Errorf("%w: the caller is not known: %w", ErrDenied, p.err)
-	case p.uid != 0 && p.uid != os.Geteuid():
+	case p.uid == 0 || p.uid == os.Geteuid():
+		return p.uid, nil
+	case p.door.group == nil:
 		return 0, fmt.Errorf("%w: user id %d may not command this worker; use the worker's user or root", ErrDenied, p.uid)
 	}
-	return p.uid, nil
+	return p.uid, p.door.group.admits(p.uid, p.gids)
 }
 
 func (s *server) snapshot(r *http.Request, _ int) (any, error) {
@@ -258,7 +262,8 @@ func (s *server) answer(w http.ResponseWriter, out any, err error) {
 	_, _ = to.Write([]byte(`{"code":"error","message":"the answer could not be encoded; see the worker's log"}`))
 }
 
-// answerBuffer is how much of an answer is made before the first of it is sent. A long one is read while the rest is being made.
+// answerBuffer is how much of an answer is made before the first of it is sent. A long one is read while the rest is being made, and what
+// the worker has to do besides comes first after each piece.
 const answerBuffer = 64 << 10
 
 type answer struct {
@@ -274,5 +279,6 @@ func (a *answer) Write(b []byte) (int, error) {
 	a.begun = true
 	n, err := a.w.Write(b)
 	a.gone = a.gone || err != nil
+	runtime.Gosched()
 	return n, err
 }

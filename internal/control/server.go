@@ -26,13 +26,18 @@ const (
 // socket is gone. Call it before the worker lock is released. The caller holds the worker lock: that is why a
 // socket found there is a dead worker's and is replaced. The socket appears whole and with its final mode, by renaming.
 func Serve(ctx context.Context, dir string, w Worker, log *slog.Logger) (func(), error) {
+	l, err := listen(door{dir: dir, name: SocketName, mode: 0o600})
+	if err != nil {
+		return nil, fmt.Errorf("control socket %s: %w; make the state directory writable for the worker's user", SocketPath(dir), err)
+	}
+	return serve(ctx, l, w, log), nil
+}
+
+// serve answers at one door. Each has its own bounds: whoever crowds one keeps nobody from the other.
+func serve(ctx context.Context, l *listener, w Worker, log *slog.Logger) func() {
 	ctx = context.WithoutCancel(ctx)
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
-	}
-	l, path, release, err := listen(dir)
-	if err != nil {
-		return nil, err
 	}
 	s := &server{w: w, log: log, slots: make(chan struct{}, maxAtOnce), snapshots: make(chan struct{}, 1)}
 	hs := &http.Server{
@@ -44,95 +49,110 @@ func Serve(ctx context.Context, dir string, w Worker, log *slog.Logger) (func(),
 		MaxHeaderBytes:    8 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withPeer,
+		ConnContext:       l.door.withPeer,
 	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		if err := hs.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the control socket failed: inspect and reconcile cannot reach this worker until it is restarted", "socket", path, "err", err)
+			log.Error("the control socket failed: inspect and reconcile cannot reach this worker until it is restarted", "socket", l.door.path(), "err", err)
 		}
 	}()
 	var once sync.Once
 	return func() {
 		once.Do(func() {
-			removeOwn(l, path)
+			l.remove()
 			down, cancel := context.WithTimeout(ctx, stopPatience)
 			defer cancel()
 			if hs.Shutdown(down) != nil {
 				_ = hs.Close()
 			}
 			<-served
-			release()
+			l.release()
 		})
-	}, nil
+	}
 }
 
-// listen binds under a temporary name, sets the mode, and renames: nobody ever meets a socket that is open to others.
-func listen(dir string) (*ownListener, string, func(), error) {
-	path := SocketPath(dir)
-	fail := func(err error) (*ownListener, string, func(), error) {
-		return nil, "", nil, fmt.Errorf("control socket %s: %w; make the state directory writable for the worker's user", path, err)
+// door is a socket and who may come through it.
+type door struct {
+	dir, name string
+	mode      fs.FileMode
+	group     *Group // nil: the worker's user and root alone
+}
+
+func (d door) path() string { return filepath.Join(d.dir, d.name) }
+
+// listener remembers which file is its socket.
+type listener struct {
+	*net.UnixListener
+	door    door
+	file    fs.FileInfo
+	release func()
+}
+
+// listen binds under a temporary name, sets group and mode, and renames: nobody ever meets a socket that is open to others.
+func listen(d door) (_ *listener, err error) {
+	if st, err := os.Lstat(d.path()); err == nil && st.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("something that is no socket is in its place (%s): move it away", st.Mode().Type())
 	}
-	if st, err := os.Lstat(path); err == nil && st.Mode().Type() != fs.ModeSocket {
-		return fail(fmt.Errorf("something that is no socket is in its place (%s): move it away", st.Mode().Type()))
+	temp := filepath.Join(d.dir, d.name+".new")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
-	temp := SocketName + ".new"
-	if err := os.Remove(filepath.Join(dir, temp)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fail(err)
-	}
-	addr, release, err := address(dir, temp)
+	addr, release, err := address(d.dir, filepath.Base(temp))
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
-	if err != nil {
+	l := &listener{door: d, release: release}
+	if l.UnixListener, err = net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"}); err != nil {
 		release()
-		return fail(err)
+		return nil, err
 	}
 	l.SetUnlinkOnClose(false) // by then the name may be another's
-	own, err := publish(l, filepath.Join(dir, temp), path)
-	if err != nil {
+	if err := l.publish(temp); err != nil {
 		_ = l.Close()
-		_ = os.Remove(filepath.Join(dir, temp))
+		_ = os.Remove(temp)
 		release()
-		return fail(err)
+		return nil, err
 	}
-	return own, path, release, nil
+	return l, nil
 }
 
-func publish(l *net.UnixListener, temp, path string) (*ownListener, error) {
+func (l *listener) publish(temp string) (err error) {
 	if err := os.Chmod(temp, 0o600); err != nil {
-		return nil, err
+		return err
 	}
-	st, err := os.Lstat(temp)
-	if err != nil {
-		return nil, err
+	if g := l.door.group; g != nil {
+		if err := g.give(temp); err != nil {
+			return err
+		}
 	}
-	return &ownListener{UnixListener: l, file: st}, os.Rename(temp, path)
+	if err := os.Chmod(temp, l.door.mode); err != nil {
+		return err
+	}
+	if l.file, err = os.Lstat(temp); err != nil {
+		return err
+	}
+	return os.Rename(temp, l.door.path())
 }
 
-// ownListener remembers which file is its socket.
-type ownListener struct {
-	*net.UnixListener
-	file fs.FileInfo
-}
-
-// removeOwn removes the socket unless the name is another's by now.
-func removeOwn(l *ownListener, path string) {
-	if st, err := os.Lstat(path); err == nil && os.SameFile(st, l.file) {
-		_ = os.Remove(path)
+// remove removes the socket unless the name is another's by now.
+func (l *listener) remove() {
+	if st, err := os.Lstat(l.door.path()); err == nil && os.SameFile(st, l.file) {
+		_ = os.Remove(l.door.path())
 	}
 }
 
 type peerKey struct{}
 
 type peerInfo struct {
-	uid int
-	err error
+	uid  int
+	gids []int
+	err  error
+	door door // through which it came
 }
 
-func withPeer(ctx context.Context, c net.Conn) context.Context {
-	uid, _, err := peer(c)
-	return context.WithValue(ctx, peerKey{}, peerInfo{uid, err})
+func (d door) withPeer(ctx context.Context, c net.Conn) context.Context {
+	who, err := peer(c)
+	return context.WithValue(ctx, peerKey{}, peerInfo{uid: who.uid, gids: who.gids, err: err, door: d})
 }

@@ -21,4 +21,4 @@ func address(dir, name string) (string, func(), error) {
 }
 
 // peer: without peer credentials the socket's mode is what there is, and it admits our own user alone.
-func peer(net.Conn) (uid, pid int, err error) { return os.Geteuid(), 0, nil }
+func peer(net.Conn) (caller, error) { return caller{uid: os.Geteuid()}, nil }

@@ -203,7 +203,14 @@ func (b *tab) until(condition string) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 	defer cancel()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool]("Boolean("+condition+")", chromedp.WithPollingInterval(20*time.Millisecond))); err != nil {
+	var err error
+	for ctx.Err() == nil {
+		_, err = chromedp.Run(ctx, chromedp.Poll[bool]("Boolean("+condition+")", chromedp.WithPollingInterval(20*time.Millisecond)))
+		if err == nil || !strings.Contains(err.Error(), "Cannot find context with specified id") {
+			break // else the document was replaced by the next one meanwhile
+		}
+	}
+	if err != nil {
 		b.Fatalf("waiting for %s: %v; problems: %q; the page shows:\n%.600s", condition, err, b.heard(), b.text("body"))
 	}
 }
