@@ -1,6 +1,6 @@
 # provctl: `make demo` shows the whole thing, `make test` proves it, `make crash` to the last case, `make lint` keeps it tidy.
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
+VERSION ?= $(shell packaging/version.sh 2>/dev/null || echo development)
 LDFLAGS := -X main.version=$(VERSION)
 
 SUMMARY := $(CURDIR)/bin/crash-summary

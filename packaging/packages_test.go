@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// shipped are the files of deb and rpm with their modes, besides the documents. In the tarball they have the name behind the colon.
+// shipped are the files of deb and rpm with their modes, besides the documents. In the tarball they have the name behind the mode.
 var shipped = map[string]string{
 	"/usr/bin/provctl":                                  "-rwxr-xr-x provctl",
 	"/usr/lib/systemd/system/provctl.service":           "-rw-r--r-- provctl.service",

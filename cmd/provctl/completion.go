@@ -51,7 +51,11 @@ _provctl() {
         _files
     fi
 }
-compdef _provctl provctl
+if [[ ${funcstack[1]} == _provctl ]]; then # read as a function at the first use
+    _provctl "$@"
+else
+    compdef _provctl provctl
+fi
 `,
 	"fish": `# fish completion for provctl: provctl completion fish | source
 function __provctl_complete
