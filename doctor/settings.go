@@ -240,11 +240,14 @@ func (v *visit) logfile() {
 		return
 	}
 	at, want := path, uint32(unix.W_OK)
+	remedy := fmt.Sprintf("chown -h %s %s", v.user.owner(), shellquote.Join(path))
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		at, want = filepath.Dir(path), unix.W_OK|unix.X_OK
+		// The directory may be shared: whoever owns it can replace every file in it.
+		remedy = fmt.Sprintf("name a file in a directory of its own, or make this one: install -o %s -m 600 /dev/null %s", v.user.owner(), shellquote.Join(path))
 	}
 	if err := v.user.access(at, want); err != nil {
-		v.fail(checkFiles, &config.Invalid{}, fmt.Sprintf("chown %s %s, or leave the key out for standard error", v.user.owner(), shellquote.Join(at)),
+		v.fail(checkFiles, &config.Invalid{}, remedy+"; or leave the key out for standard error",
 			"logfile: %s cannot be written by %s: %v", at, v.user, err)
 	}
 }

@@ -96,10 +96,10 @@ func (v *visit) stateFile(path string) (wrong bool) {
 	case !info.Mode().IsRegular():
 		v.fail(checkState, nil, "move it away; a journal is restored together with its marker", "%s is no regular file (%s)", path, info.Mode().Type())
 	case v.user.access(path, unix.R_OK|unix.W_OK) != nil:
-		v.fail(checkState, nil, fmt.Sprintf("chown %s %s && chmod 600 %s", v.user.owner(), name, name),
+		v.fail(checkState, nil, fmt.Sprintf("chown -h %s %s && chmod 600 %s", v.user.owner(), name, name),
 			"%s belongs to %s, with mode %#o, and cannot be written by %s", path, owner, info.Mode().Perm(), v.user)
 	case owner.uid != v.user.uid:
-		v.warn(checkState, fmt.Sprintf("chown %s %s", v.user.owner(), name), "%s belongs to %s, not to %s", path, owner, v.user)
+		v.warn(checkState, fmt.Sprintf("chown -h %s %s", v.user.owner(), name), "%s belongs to %s, not to %s", path, owner, v.user)
 	case info.Mode().Perm()&0o077 != 0:
 		v.warn(checkState, "chmod 600 "+name, "%s has mode %#o: others than its owner can use it", path, info.Mode().Perm())
 	default:

@@ -173,6 +173,10 @@ func (v *visit) ports(key string, port int) {
 		v.ok(key, "port %d is free", port)
 	case v.live != nil && pid == v.live.PID:
 		v.ok(key, "port %d is served by the worker", port)
+	case pid > 0 && pid == v.holder.PID:
+		v.ok(key, "port %d is served by process %d, which holds the worker lock", port, pid)
+	case v.live == nil && v.holder.PID > 0 && pid == 0:
+		v.skip(key, "port %d is in use, as far as this user can see perhaps by process %d, which holds the worker lock", port, v.holder.PID)
 	case v.live != nil && pid == 0:
 		v.ok(key, "port %d is in use, by the worker as far as this user can see", port)
 	default:

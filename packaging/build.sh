@@ -70,16 +70,24 @@ while read -r module; do
 		cat "$file"
 		echo
 	done
-done <"$work/modules" | gzip -n9 >"$stage/third-party-licenses.gz"
+done <"$work/modules" >"$work/licenses"
+printf '%s\n\n' '==== the standard library and runtime of Go ====' >>"$work/licenses"
+cat "$("$GO" env GOROOT)/LICENSE" >>"$work/licenses"
+gzip -n9 <"$work/licenses" >"$stage/third-party-licenses.gz"
 
 chmod -R u+rwX,go+rX,go-w "$stage"
 find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 cp -r packaging/scripts packaging/nfpm.yaml "$work/"
+# Of earlier builds only those that these take the place of: the directory may hold more.
+case $GOARCH in
+amd64) machine=x86_64 ;;
+arm64) machine=aarch64 ;;
+*) machine=$GOARCH ;;
+esac
+rm -f "$out"/provctl_*_"$GOARCH".deb "$out"/provctl-*."$machine".rpm "$out"/provctl-*-linux-"$GOARCH".tar.gz "$out"/provctl-*-linux-"$GOARCH".cdx.json
 for packager in deb rpm; do
-	rm -f "$out"/*."$packager"
 	(cd "$work" && STAGE=$name tools/nfpm package --config nfpm.yaml --packager $packager --target "$out/" >/dev/null)
 done
-rm -f "$out"/*.tar.gz "$out"/*.cdx.json
 tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu -cf - "$name" | gzip -n >"$out/$name.tar.gz"
 cp "$stage/sbom.cdx.json" "$out/$name.cdx.json"
-(cd "$out" && sha256sum -- *.deb *.rpm *.tar.gz *.cdx.json >SHA256SUMS && cat SHA256SUMS)
+(cd "$out" && sha256sum -- provctl[_-]* >SHA256SUMS && cat SHA256SUMS)

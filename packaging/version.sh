@@ -4,18 +4,22 @@
 # add +dirty. The length of COMMIT is fixed, for git's own choice differs between clones.
 set -eu
 cd "$(dirname "$0")/.."
-if ! top=$(git rev-parse --show-toplevel 2>/dev/null) || [ "$top" != "$(pwd -P)" ]; then
+if ! top=$(git rev-parse --show-toplevel) || [ "$top" != "$(pwd -P)" ]; then
 	echo "version.sh: $(pwd) is no git work tree, so its version is not known: set VERSION and SOURCE_DATE_EPOCH" >&2
 	exit 1
 fi
-if described=$(git describe --tags --long --abbrev=12 --match 'v[0-9]*' 2>/dev/null); then
+commits=$(git rev-list --count HEAD)
+if [ "$(git rev-parse --is-shallow-repository)" != false ]; then
+	echo "version.sh: this clone lacks its history, so its version comes before every other: git fetch --unshallow --tags" >&2
+	version=0.0.0~g$(git rev-parse --short=12 HEAD)
+elif described=$(git describe --tags --long --abbrev=12 --match 'v[0-9]*' 2>/dev/null); then
 	commit=${described##*-} # gCOMMIT
 	rest=${described%-*}
 	after=${rest##*-}
 	version=$(printf '%s' "${rest%-*}" | sed -e 's/^v//' -e 's/-/~/' -e 's/-/./g')
 	[ "$after" = 0 ] || version=$version+$after.$commit
 else
-	version=0.1.0~$(git rev-list --count HEAD).g$(git rev-parse --short=12 HEAD)
+	version=0.1.0~$commits.g$(git rev-parse --short=12 HEAD)
 fi
 [ -z "$(git --no-optional-locks status --porcelain)" ] || version=$version+dirty
 echo "$version"

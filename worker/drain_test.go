@@ -90,7 +90,6 @@ func TestStalled(t *testing.T) {
 		{&w.pulses.intake, "intake"},
 		{&w.pulses.discover, "discovery"},
 		{&w.pulses.watch, "the watch"},
-		{&w.pulses.keepHouse, "housekeeping"},
 	} {
 		l.work(now)
 		expect("")
@@ -116,5 +115,48 @@ func TestStalled(t *testing.T) {
 	w.stepped("another", now) // no pass of it: nothing to note
 	if len(w.busy) != 1 {
 		t.Errorf("busy with %v", w.busy)
+	}
+}
+
+// TestEndWithoutABroker: a worker that waits for its broker ends when it is drained, and when it has to give up.
+func TestEndWithoutABroker(t *testing.T) {
+	broken := errors.New("the disk broke")
+	for name, c := range map[string]struct {
+		end  func(*Worker)
+		want error
+	}{
+		"drained": {func(w *Worker) { w.Drain("somebody") }, ErrDrained},
+		"gave up": {func(w *Worker) { w.giveUp(broken) }, broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, net := newRig(t), newFakeNet()
+			net.unreached = make(chan struct{})
+			w, _ := r.life(nil)
+			ended := make(chan error, 1)
+			go func() { ended <- r.run(w, net) }()
+			<-net.unreached
+			c.end(w)
+			if err := <-ended; !errors.Is(err, c.want) {
+				t.Errorf("Run returned %v", err)
+			}
+		})
+	}
+}
+
+// TestClockThatJumps: a waiting pass is judged by the time that passes, not by the wall clock that its horizon is on.
+func TestClockThatJumps(t *testing.T) {
+	r := newRig(t)
+	w, _ := r.life(nil)
+	now := time.Now()
+	w.busy["n"] = &pass{job: "J", due: now}
+	horizon := receipt.HorizonOf(now, time.Minute, time.Second)
+	l := &lane{w: w, node: "n"}
+	done := make(chan struct{})
+	close(done)
+	if err := l.Await(r.ctx, done, receipt.Receipt{ID: "R", Node: "n", Horizon: horizon}); err != nil {
+		t.Fatal(err)
+	}
+	if due := w.busy["n"].due; due.Round(0) == due || due.Sub(now) < maxStep+time.Minute {
+		t.Errorf("it is due at %v, %s from now: a moment of the wall clock", due, due.Sub(now))
 	}
 }

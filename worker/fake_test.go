@@ -23,6 +23,8 @@ type fakeNet struct {
 	inventory string
 	conns     func(receipt.NodeID) (receipt.ConnectionsSeen, error)
 	publish   func(*journal.Pending) (sequence.Outcome, error)
+	// unreached, if set, is closed once the broker is waited for, which never comes.
+	unreached chan struct{}
 	// pending, if set, keeps calls open until it is closed.
 	pending chan struct{}
 
@@ -40,7 +42,14 @@ func newFakeNet(nodes ...receipt.NodeID) *fakeNet {
 func (f *fakeNet) cut()  { f.mu.Lock(); f.away = true; f.mu.Unlock() }
 func (f *fakeNet) mend() { f.mu.Lock(); f.away = false; f.mu.Unlock() }
 
-func (f *fakeNet) Connect(context.Context) error { return nil }
+func (f *fakeNet) Connect(ctx context.Context) error {
+	if f.unreached == nil {
+		return nil
+	}
+	close(f.unreached)
+	<-ctx.Done()
+	return ctx.Err()
+}
 
 func (f *fakeNet) Connected() bool {
 	f.mu.Lock()

@@ -177,9 +177,7 @@ func (w *Worker) discover(ctx context.Context) {
 func (w *Worker) keepHouse(ctx context.Context) {
 	ticker := time.NewTicker(pruneEvery)
 	defer ticker.Stop()
-	defer w.pulses.keepHouse.rest()
 	for {
-		w.pulses.keepHouse.work(w.o.Now())
 		n, err := w.j.Prune(ctx, w.o.Now().Add(-w.o.Retention))
 		if err != nil && ctx.Err() == nil {
 			w.giveUp(err)
@@ -188,7 +186,6 @@ func (w *Worker) keepHouse(ctx context.Context) {
 		if n > 0 {
 			w.log.Info("pruned ended work", "records", n, "older_than", w.o.Retention)
 		}
-		w.pulses.keepHouse.rest()
 		select {
 		case <-ctx.Done():
 			return

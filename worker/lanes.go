@@ -214,7 +214,8 @@ func (l *lane) Await(ctx context.Context, done <-chan struct{}, r receipt.Receip
 		delete(l.w.hints, r.ID)
 		l.w.mu.Unlock()
 	}()
-	l.w.stepped(l.node, r.Horizon.Add(maxStep))
+	now := l.w.o.Now() // by whose monotonic clock the effect is waited for; a horizon has none
+	l.w.stepped(l.node, now.Add(r.Horizon.Sub(now)+maxStep))
 	l.wait(ctx, done, hint, r.Action != receipt.ReleaseUpdate)
 	select {
 	case <-done:

@@ -16,19 +16,22 @@ const (
 )
 
 // pulse tells since when a loop is at work. Its zero value rests.
-type pulse struct{ since atomic.Int64 }
+type pulse struct{ since atomic.Pointer[time.Time] }
 
-func (p *pulse) work(now time.Time) { p.since.Store(now.UnixNano()) }
-func (p *pulse) rest()              { p.since.Store(0) }
+func (p *pulse) work(now time.Time) { p.since.Store(&now) }
+func (p *pulse) rest()              { p.since.Store(nil) }
 
 func (p *pulse) stuck(now time.Time) (time.Duration, bool) {
 	since := p.since.Load()
-	d := now.Sub(time.Unix(0, since))
-	return d, since != 0 && d > maxTurn
+	if since == nil {
+		return 0, false
+	}
+	d := now.Sub(*since)
+	return d, d > maxTurn
 }
 
-// pulses are those of the worker's loops.
-type pulses struct{ dispatch, intake, discover, watch, keepHouse pulse }
+// pulses are those of the worker's loops. Housekeeping has none: it may prune for long, and waits for nothing but commits.
+type pulses struct{ dispatch, intake, discover, watch pulse }
 
 // pass is a job at work.
 type pass struct {
@@ -72,7 +75,6 @@ func (w *Worker) Stalled() error {
 		{"intake", &w.pulses.intake},
 		{"discovery", &w.pulses.discover},
 		{"the watch on unknown receipts", &w.pulses.watch},
-		{"housekeeping", &w.pulses.keepHouse},
 	} {
 		if d, ok := l.stuck(now); ok {
 			return fmt.Errorf("%s has been in one turn for %s", l.name, d.Round(time.Second))

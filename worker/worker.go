@@ -205,7 +205,7 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	defer cancel()
 
 	var loops sync.WaitGroup
-	drained := false
+	ctx, over := w.untilOver(ctx)
 	err := w.settle(ctx)
 	if err == nil && ctx.Err() == nil {
 		crashpoint.Here(crashpoint.Looked)
@@ -218,15 +218,13 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 				loop(ctx)
 			})
 		}
-		select {
-		case <-ctx.Done():
-		case err = <-w.fatal:
-		case <-w.drained:
-			drained = true
-		case <-w.j.Stopped(): // by a change that nobody waits for
-		}
+		<-ctx.Done()
 	}
 	w.stop(cancel, cancelFacts, cancelEffects, &loops)
+	why := <-over
+	if err == nil && !errors.Is(why, ErrDrained) {
+		err = why
+	}
 	if err == nil {
 		select {
 		case err = <-w.fatal:
@@ -234,10 +232,30 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 			err = w.j.Failed()
 		}
 	}
-	if err == nil && drained {
-		return ErrDrained
+	if err == nil {
+		return why
 	}
 	return err
+}
+
+// untilOver returns a context that ends with whatever ends the worker, and then why: nil if it was told to stop or the journal failed. That
+// it settles is no reason to wait: a broker that is away can keep that up for long.
+func (w *Worker) untilOver(parent context.Context) (context.Context, <-chan error) {
+	ctx, cancel := context.WithCancel(parent)
+	over := make(chan error, 1)
+	go func() {
+		var why error
+		select {
+		case <-ctx.Done():
+		case why = <-w.fatal:
+		case <-w.drained:
+			why = ErrDrained
+		case <-w.j.Stopped(): // by a change that nobody waits for
+		}
+		cancel()
+		over <- why
+	}()
+	return ctx, over
 }
 
 // stop ends the worker's loops and waits for what is in flight.

@@ -19,7 +19,6 @@ const (
 
 // condition is what the service manager is told of a run.
 type condition struct {
-	began  time.Time
 	phase  atomic.Pointer[phase]
 	worker atomic.Pointer[hired]
 }
@@ -31,11 +30,26 @@ type phase struct {
 
 type hired struct {
 	*worker.Worker
-	since time.Time
+	away atomic.Pointer[time.Time] // since when it has no broker; nil: it has one
+}
+
+// awayFor is how long the worker has been without its broker.
+func (h *hired) awayFor(connected bool) time.Duration {
+	now := time.Now()
+	switch since := h.away.Load(); {
+	case connected:
+		h.away.Store(nil)
+		return 0
+	case since == nil:
+		h.away.Store(&now)
+		return 0
+	default:
+		return now.Sub(*since)
+	}
 }
 
 func newCondition() *condition {
-	c := &condition{began: time.Now()}
+	c := &condition{}
 	c.at("starting")
 	return c
 }
@@ -44,7 +58,7 @@ func newCondition() *condition {
 func (c *condition) at(text string) { c.phase.Store(&phase{text: text, since: time.Now()}) }
 
 // hire hands over to the worker.
-func (c *condition) hire(w *worker.Worker) { c.worker.Store(&hired{Worker: w, since: time.Now()}) }
+func (c *condition) hire(w *worker.Worker) { c.worker.Store(&hired{Worker: w}) }
 
 // report is cheap, and blocks where the worker is stuck.
 func (c *condition) report() service.Report {
@@ -61,7 +75,7 @@ func (c *condition) report() service.Report {
 	r := service.Report{Status: statusLine(live, w.Unknown()), Stalled: w.Stalled()}
 	switch live.State {
 	case control.Settling:
-		r.Ready = !live.Connected && time.Since(w.since) > brokerGrace
+		r.Ready = w.awayFor(live.Connected) > brokerGrace
 	case control.Running:
 		r.Ready = true
 	default:

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 
 	"provctl/inspect/inspecttest"
 	"provctl/receipt"
@@ -87,5 +93,65 @@ func TestVerdictOfARealCheck(t *testing.T) {
 	}
 	if err := check(undisturbed); exitCode(err) != exitDamaged || !strings.Contains(err.Error(), path) {
 		t.Errorf("a cut journal: %v", err)
+	}
+}
+
+// TestRestoreKeepsANewerFormat with the real command, whose check in a child tells damage only by its exit code.
+func TestRestoreKeepsANewerFormat(t *testing.T) {
+	b := inspecttest.New(t, t.TempDir(), time.Now())
+	b.Unknown("n1.example.net", receipt.Configure, time.Hour)
+	path, backup := b.Info().Path, filepath.Join(t.TempDir(), "b.db")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (string, int) {
+		t.Helper()
+		var said bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "provctl", append([]string{"journal"}, append(args, "--state-dir", b.Dir)...)...)
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return said.String(), cmd.ProcessState.ExitCode()
+	}
+	if said, code := run("backup", backup); code != exitFine {
+		t.Fatalf("exit %d: %s", code, said)
+	}
+	makeNewer(t, path)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, code := run("restore", backup, "--reason", "x")
+	if code != exitError || !strings.Contains(said, "of a newer format") || !strings.Contains(said, "--replace") {
+		t.Errorf("exit %d: %s", code, said)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("it was replaced or changed: %v", err)
+	}
+	if said, code := run("restore", backup, "--reason", "x", "--replace"); code != exitFine {
+		t.Errorf("exit %d: %s", code, said)
+	}
+}
+
+// makeNewer has a journal say that a newer program wrote it.
+func makeNewer(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		old := meta.Get([]byte("journal"))
+		content := bytes.Replace(old[5:], []byte(`"format":2`), []byte(`"format":9`), 1)
+		if bytes.Equal(content, old[5:]) {
+			t.Fatalf("no format in %s", content)
+		}
+		sum := crc32.Checksum(append([]byte("meta/journal\x00"), content...), crc32.MakeTable(crc32.Castagnoli))
+		return meta.Put([]byte("journal"), append(binary.BigEndian.AppendUint32([]byte{old[0]}, sum), content...))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

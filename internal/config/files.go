@@ -106,17 +106,26 @@ func (d *decoder) checkLogfile(path string) {
 		return
 	}
 	refuse := func(text, remedy string) { d.problemAt("logfile", strconv.Quote(path), text, remedy) }
+	denied := func(what string, err error) {
+		if errors.Is(err, unix.EROFS) {
+			refuse(what+" is read-only here", "name another one, or leave the key out for standard error; a unit that protects the system needs LogsDirectory=provctl, and then /var/log/provctl is for the log")
+			return
+		}
+		refuse(what+" cannot be written by this user", "make it writable for this user, or leave the key out for standard error")
+	}
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
 		refuse("is a directory", "name a file in it")
-	case err == nil && unix.Access(path, unix.W_OK) != nil:
-		refuse("cannot be written by this user", "make it writable for this user, or leave the key out for standard error")
+	case err == nil:
+		if err := unix.Access(path, unix.W_OK); err != nil {
+			denied("it", err)
+		}
 	case errors.Is(err, fs.ErrNotExist):
 		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
 			refuse("its directory does not exist", "make the directory, or leave the key out for standard error")
-		} else if unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK) != nil {
-			refuse("its directory cannot be written by this user", "make it writable for this user, or leave the key out for standard error")
+		} else if err := unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK); err != nil {
+			denied("its directory", err)
 		}
 	case err != nil:
 		refuse("cannot be looked at ("+errors.Unwrap(err).Error()+")", "name a file in a directory of this user")

@@ -64,10 +64,15 @@ func ServeGroup(ctx context.Context, g Group, w Worker, log *slog.Logger) (func(
 	l, err := listen(door{dir: dir, name: name, mode: 0o660, group: &g})
 	if err != nil {
 		var group *GroupError
-		if errors.As(err, &group) {
+		switch {
+		case errors.As(err, &group):
 			return nil, err
+		case errors.Is(err, errNoSocket):
+			return nil, &GroupError{"control_socket", fmt.Errorf("%s: %w", g.Socket, err)}
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
+			return nil, &GroupError{"control_socket", fmt.Errorf("%s: %w; the worker's user must be able to write into the directory", g.Socket, err)}
 		}
-		return nil, &GroupError{"control_socket", fmt.Errorf("%s: %w; the worker's user must be able to write into the directory", g.Socket, err)}
+		return nil, fmt.Errorf("the group's control socket %s: %w", g.Socket, err) // such as no space: that passes
 	}
 	return serve(ctx, l, w, log), nil
 }

@@ -89,6 +89,8 @@ func allowed(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("%w: the caller is not known", ErrDenied)
 	case p.err != nil:
 		return 0, fmt.Errorf("%w: the caller is not known: %w", ErrDenied, p.err)
+	case p.uid == unmapped && p.door.group != nil: // before the next: a worker that runs as this user would take all of them for its own
+		return 0, p.door.group.admits(p.uid, p.gids)
 	case p.uid == 0 || p.uid == os.Geteuid():
 		return p.uid, nil
 	case p.door.group == nil:

@@ -90,10 +90,13 @@ type listener struct {
 	release func()
 }
 
+// errNoSocket keeps a file of somebody's from being replaced.
+var errNoSocket = errors.New("something that is no socket is in its place")
+
 // listen binds under a temporary name, sets group and mode, and renames: nobody ever meets a socket that is open to others.
 func listen(d door) (_ *listener, err error) {
 	if st, err := os.Lstat(d.path()); err == nil && st.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("something that is no socket is in its place (%s): move it away", st.Mode().Type())
+		return nil, fmt.Errorf("%w (%s): move it away", errNoSocket, st.Mode().Type())
 	}
 	temp := filepath.Join(d.dir, d.name+".new")
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {

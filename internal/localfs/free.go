@@ -12,5 +12,5 @@ func Free(path string) (int64, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, fmt.Errorf("free space of %s: %w", path, err)
 	}
-	return int64(min(st.Bavail, 1<<40)) * st.Bsize, nil //nolint:gosec // bounded
+	return int64(min(st.Bavail, 1<<40)) * st.Frsize, nil //nolint:gosec // bounded
 }

@@ -39,13 +39,17 @@ type Manager struct {
 	patience time.Duration // a report that takes longer is a program that is stuck
 	report   func() Report
 
-	said     string // the last status
-	ready    bool
-	stopping bool
-	stalled  bool // it was logged
-	extended time.Time
-	fed      time.Time
-	lost     bool // sending failed, which was logged
+	answer  chan Report // of a report that is being made
+	told    told
+	stalled bool // it was logged
+	lost    bool // sending failed, which was logged
+}
+
+// told is what the manager knows.
+type told struct {
+	status          string
+	ready, stopping bool
+	extended, fed   time.Time
 }
 
 // Connect finds out whether a service manager started this process, from the environment; nil if none did. stopTime is how long the program
@@ -103,46 +107,27 @@ func (m *Manager) Attend(soon <-chan struct{}) (stop func()) {
 
 // ask asks for a report, and does not wait for ever.
 func (m *Manager) ask(ctx context.Context) Report {
-	answer := make(chan Report, 1)
-	go func() { answer <- m.report() }()
+	if m.answer == nil { // else the last one still hangs
+		m.answer = make(chan Report, 1)
+		go func(answer chan<- Report) { answer <- m.report() }(m.answer)
+	}
 	timer := time.NewTimer(m.patience)
 	defer timer.Stop()
 	select {
-	case r := <-answer:
+	case r := <-m.answer:
+		m.answer = nil
 		return r
 	case <-ctx.Done():
-		return Report{Status: m.said, Stopping: m.stopping}
+		return Report{Status: m.told.status, Stopping: m.told.stopping}
 	case <-timer.C:
 		return Report{Status: "stuck: it does not say how it is", Stalled: fmt.Errorf("no report within %s", m.patience)}
 	}
 }
 
-// tell sends what is new.
+// tell sends what is new. What could not be sent is new again.
 func (m *Manager) tell(r Report, now time.Time) {
-	var lines []string
-	if status := line(r.Status); status != m.said {
-		m.said = status
-		lines = append(lines, "STATUS="+status)
-	}
-	if r.Stopping && !m.stopping {
-		m.stopping = true
-		lines = append(lines, daemon.SdNotifyStopping, extend(m.stopTime+extension))
-	}
-	if r.Ready && !m.ready && !m.stopping {
-		m.ready = true
-		lines = append(lines, daemon.SdNotifyReady)
-	}
 	m.complain(r)
-	if r.Stalled == nil {
-		if !m.ready && !m.stopping && now.Sub(m.extended) >= extendEvery {
-			m.extended = now
-			lines = append(lines, extend(extension))
-		}
-		if m.watchdog > 0 && now.Sub(m.fed) >= m.watchdog/4 {
-			m.fed = now
-			lines = append(lines, daemon.SdNotifyWatchdog)
-		}
-	}
+	next, lines := m.news(r, now)
 	if len(lines) == 0 {
 		return
 	}
@@ -150,7 +135,38 @@ func (m *Manager) tell(r Report, now time.Time) {
 	if err != nil && !m.lost {
 		m.log.Error("the service manager cannot be told how the worker is; it may take it for dead", "error", err)
 	}
-	m.lost = err != nil
+	if m.lost = err != nil; err == nil {
+		m.told = next
+	}
+}
+
+// news is what the manager does not know yet, and what it knows then.
+func (m *Manager) news(r Report, now time.Time) (next told, lines []string) {
+	next = m.told
+	if status := line(r.Status); status != next.status {
+		next.status = status
+		lines = append(lines, "STATUS="+status)
+	}
+	if r.Stopping && !next.stopping {
+		next.stopping = true
+		lines = append(lines, daemon.SdNotifyStopping, extend(m.stopTime+extension))
+	}
+	if r.Ready && !next.ready && !next.stopping {
+		next.ready = true
+		lines = append(lines, daemon.SdNotifyReady)
+	}
+	if r.Stalled != nil {
+		return next, lines
+	}
+	if !next.ready && !next.stopping && now.Sub(next.extended) >= extendEvery {
+		next.extended = now
+		lines = append(lines, extend(extension))
+	}
+	if m.watchdog > 0 && now.Sub(next.fed) >= m.watchdog/4 {
+		next.fed = now
+		lines = append(lines, daemon.SdNotifyWatchdog)
+	}
+	return next, lines
 }
 
 // complain logs, once, why the manager gets no more signs of life.

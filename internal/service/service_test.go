@@ -112,13 +112,34 @@ func TestStalledGetsNoSignOfLife(t *testing.T) {
 	}
 }
 
+// TestLostWordIsSaidAgain: a manager that was not reached for READY must not wait for it for ever.
+func TestLostWordIsSaidAgain(t *testing.T) {
+	var sent []string
+	fails := errors.New("no buffer space")
+	var err error
+	m := &Manager{log: slog.New(slog.DiscardHandler), send: func(s string) error { sent = append(sent, s); return err }}
+	now := time.Now()
+	for _, err = range []error{fails, fails, nil, nil} {
+		m.tell(Report{Status: "idle", Ready: true}, now)
+	}
+	if len(sent) != 3 || sent[2] != "STATUS=idle\nREADY=1" {
+		t.Errorf("it was told %q", sent)
+	}
+}
+
 // TestBlockedReportIsStalled: a report that never comes must not be mistaken for a healthy one.
 func TestBlockedReportIsStalled(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)
-	m := &Manager{patience: time.Millisecond, report: func() Report { <-never; return Report{} }}
-	if r := m.ask(t.Context()); r.Stalled == nil {
-		t.Errorf("it reports %+v", r)
+	var asked atomic.Int32
+	m := &Manager{patience: time.Millisecond, report: func() Report { asked.Add(1); <-never; return Report{} }}
+	for range 3 {
+		if r := m.ask(t.Context()); r.Stalled == nil {
+			t.Errorf("it reports %+v", r)
+		}
+	}
+	if asked := asked.Load(); asked > 1 {
+		t.Errorf("it was asked %d times while it hung", asked)
 	}
 }
 

@@ -50,7 +50,8 @@ if [ -d /run/systemd/system ] && [ "$upgrade" = yes ]; then
 	esac
 fi
 
-if [ "$upgrade" = no ] && [ ! -e $state/journal.db ]; then
+# dpkg tells of an old version after a removal, too. A worker that was set up once is enabled, or has a journal.
+if [ ! -e $state/journal.db ] && { [ "$upgrade" = no ] || ! systemctl is-enabled --quiet provctl.service 2>/dev/null; }; then
 	cat <<-EOF
 		provctl is installed and does not run yet. Fill in /etc/provctl/provctl.yaml and /etc/provctl/choria.conf, then:
 		  provctl init --state-dir $state
