@@ -124,13 +124,20 @@ func acceptBlank(dir string, last mark, a Acceptance, was string) (Info, error) 
 
 // acceptAsItIs makes a whole journal and a marker that does not go with it agree.
 func acceptAsItIs(dir string, m mark, markErr error, a Acceptance) (Accepted, error) {
-	path := filepath.Join(dir, fileName)
-	db, file, err := openWritable(path)
+	out, next, err := acceptFile(filepath.Join(dir, fileName), m, markErr, a)
 	if err != nil {
 		return Accepted{}, err
 	}
-	var out Accepted
-	var last mark
+	// From here on the journal is ahead of its marker, which a start mends; of another one's marker it is another journal still.
+	return out, createMarker(dir, next)
+}
+
+// acceptFile accepts a whole journal file, durably, and says what its marker is from then on.
+func acceptFile(path string, m mark, markErr error, a Acceptance) (out Accepted, next mark, err error) {
+	db, file, err := openWritable(path)
+	if err != nil {
+		return Accepted{}, mark{}, err
+	}
 	err = guard(path, func() error {
 		return db.Update(func(tx *bolt.Tx) error {
 			if err := createBuckets(tx); err != nil {
@@ -151,16 +158,11 @@ func acceptAsItIs(dir string, m mark, markErr error, a Acceptance) (Accepted, er
 			if err := s.accept(m, a, out.Was); err != nil {
 				return err
 			}
-			out.Info, last = s.meta.info(path), mark{ID: s.meta.ID, Epoch: s.meta.Epoch, Seq: s.meta.Seq}
+			out.Info, next = s.meta.info(path), mark{ID: s.meta.ID, Epoch: s.meta.Epoch, Seq: s.meta.Seq}
 			return s.flush()
 		})
 	})
-	err = errors.Join(err, file.Sync(), guard(path, db.Close))
-	if err != nil {
-		return Accepted{}, err
-	}
-	// From here on the journal is ahead of its marker, which a start mends; of another one's marker it is another journal still.
-	return out, createMarker(dir, last)
+	return out, next, errors.Join(err, file.Sync(), guard(path, db.Close))
 }
 
 // disagreement says how a journal and its marker do not go together.

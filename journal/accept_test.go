@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"provctl/journal"
 	"provctl/receipt"
 )
@@ -233,6 +235,18 @@ func TestExport(t *testing.T) {
 	want := map[string]int{"journal": 1, "job": 3, "receipt": 3, "node": 3, "act": 1}
 	if err != nil || len(lost) != 0 || !maps.Equal(kinds, want) {
 		t.Errorf("exported %v, lost %v, %v; want %v", kinds, lost, err, want)
+	}
+	held := 0
+	_, err = journal.Export(dir, func(journal.Exported) error { // however long it takes, a worker can start
+		f, err := os.Open(filepath.Join(dir, "journal.db"))
+		must(t, err)
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			held++
+		}
+		return f.Close()
+	})
+	if must(t, err); held > 0 {
+		t.Errorf("a slow reader of the export holds the journal: %d times", held)
 	}
 	stop := errors.New("the reader has gone")
 	if _, err := journal.Export(dir, func(journal.Exported) error { return stop }); !errors.Is(err, stop) {

@@ -18,10 +18,13 @@ import (
 // ErrCopying is returned by Backup while an earlier copy was not closed yet: there is one at a time.
 var ErrCopying = errors.New("a backup is being made already")
 
-const (
-	copyTime  = 10 * time.Second // for which a copy may keep pages from being used again, or a worker from starting
-	copySpare = 64 << 20         // bytes that a copy must leave free for commits
-)
+const copySpare = 64 << 20 // bytes that a copy must leave free for commits
+
+// copyTime is for how long a copy of a file of that many bytes may keep pages from being used again, or a worker from starting: ten seconds,
+// and one for each 16 MiB.
+func copyTime(size int64) time.Duration {
+	return 10*time.Second + time.Duration(max(size, 0)>>24)*time.Second
+}
 
 // Copy is a consistent copy of a journal's file, to be read to its end and closed.
 type Copy struct {
@@ -37,8 +40,8 @@ func (c *Copy) Close() error { return c.close() }
 
 // Backup copies the journal of one moment into a file without a name in the state directory. No transaction stays open behind it: whoever
 // reads the copy slowly keeps neither a commit waiting nor a page from being used again. Commits go on meanwhile. It shows nothing that is
-// not durable. ErrCopying while another copy is open; an error too if the copy takes longer than ten seconds, or would leave less than
-// 64 MiB free for commits. It changes nothing in the journal, and an error stops nothing.
+// not durable. ErrCopying while another copy is open; an error too if the copy takes longer than ten seconds and one for each 16 MiB,
+// or would leave less than 64 MiB free for commits. It changes nothing in the journal, and an error stops nothing.
 func (j *Journal) Backup(ctx context.Context) (*Copy, error) {
 	if !j.copying.CompareAndSwap(false, true) {
 		return nil, fmt.Errorf("backup of %s: %w: try again in a moment", j.path, ErrCopying)
@@ -99,7 +102,8 @@ func (s *store) copyTo(ctx context.Context, w io.Writer, path string) (Info, int
 	if err != nil {
 		return Info{}, 0, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, copyTime, fmt.Errorf("copying took longer than %s: is the disk overloaded?", copyTime))
+	limit := copyTime(s.tx.Size())
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("copying took longer than %s: is the disk overloaded?", limit))
 	defer cancel()
 	to := &while{ctx: ctx, w: w}
 	n, err := s.tx.WriteTo(to)
@@ -126,8 +130,8 @@ func (w *while) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// CopyTo writes a journal that no worker has open, as it is now. It reads only; a worker that starts meanwhile waits for it, ten seconds at
-// most. Errors as for Read, and those of w.
+// CopyTo writes a journal that no worker has open, as it is now. It reads only; a worker that starts meanwhile waits for it, for longer than
+// checking and copying may take. Errors as for Read, and those of w.
 func CopyTo(ctx context.Context, dir string, w io.Writer) (Info, error) {
 	var out Info
 	err := readOnly(dir, func(s *store) (err error) {
@@ -161,6 +165,10 @@ const savePattern = ".provctl-backup-*.tmp"
 // said of it, and only then gets its name, durably. An existing file is never replaced. Whatever fails, there is no file of that name; a
 // killed process can leave the temporary one. The info's path is the file's.
 func Save(file string, fill func(io.Writer) (Info, error), verify func(path string) error) (Info, int64, error) {
+	return saveFile(file, fill, verify, syncDir)
+}
+
+func saveFile(file string, fill func(io.Writer) (Info, error), verify, syncDir func(path string) error) (Info, int64, error) {
 	if _, err := os.Lstat(file); err == nil {
 		return Info{}, 0, fmt.Errorf("%w: %s: name another file", os.ErrExist, file)
 	}
@@ -176,8 +184,11 @@ func Save(file string, fill func(io.Writer) (Info, error), verify func(path stri
 	if err != nil {
 		return Info{}, 0, errors.Join(err, os.Remove(temp.Name()))
 	}
+	if err := syncDir(dir); err != nil {
+		return Info{}, 0, errors.Join(err, os.Remove(file))
+	}
 	info.Path = file
-	return info, size, syncDir(dir)
+	return info, size, nil
 }
 
 func fillAndCheck(f *os.File, fill func(io.Writer) (Info, error), verify func(path string) error) (Info, int64, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"provctl/journal"
 	"provctl/receipt"
@@ -181,6 +182,36 @@ func TestSaveLeavesNothing(t *testing.T) {
 	}
 	if b, err := os.ReadFile(there); err != nil || string(b) != "mine" {
 		t.Errorf("the other file is %q, %v", b, err)
+	}
+}
+
+// TestSaveThatIsNotDurable: without a name that lasts there is no backup.
+func TestSaveThatIsNotDurable(t *testing.T) {
+	t.Parallel()
+	whole, dir, failed := newSample(t), t.TempDir(), errors.New("the disk is gone")
+	fill := func(w io.Writer) (journal.Info, error) { return journal.CopyTo(t.Context(), whole.dir, w) }
+	_, _, err := journal.SaveWith(filepath.Join(dir, "b"), fill, journal.Verify, func(string) error { return failed })
+	if !errors.Is(err, failed) {
+		t.Errorf("error is %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+// TestWriterOutwaitsReaders: a copy that takes as long as it may keeps no worker from starting.
+func TestWriterOutwaitsReaders(t *testing.T) {
+	t.Parallel()
+	last := time.Duration(0)
+	for _, size := range []int64{0, 1 << 20, 64 << 20, 1 << 30, 1 << 40} {
+		reader, writer := journal.Patience(size)
+		if reader < 10*time.Second || reader < last || writer < reader+10*time.Second {
+			t.Errorf("of %d bytes a copy has %s, the writer waits %s", size, reader, writer)
+		}
+		last = reader
+	}
+	if last < time.Hour {
+		t.Errorf("a terabyte has %s", last)
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	fileName    = "journal.db"
 	tempPattern = ".journal-*.tmp" // what an interrupted Init or compaction leaves; Open removes it
 
-	openWait = 5 * time.Second        // a reader may hold the file's lock for a moment
+	openWait = 5 * time.Second        // for whoever checks a file that a worker may be about to close, and for temporary files
 	readWait = 100 * time.Millisecond // a worker holds it for as long as it lives
 	lockStep = 10 * time.Millisecond
 	mapSize  = 1 << 26 // mapped from the start, so that a growing file does not wait for readers; address space only
@@ -74,7 +74,7 @@ func withReadOnly(path string, wait time.Duration, f func(*bolt.DB) error) error
 	err = guard(path, func() (err error) {
 		db, err = bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: openWait, OpenFile: opener(&file)})
 		if err != nil {
-			return openError(path, err)
+			return openError(path, openWait, err)
 		}
 		return f(db)
 	})
@@ -111,6 +111,9 @@ func shareLock(f *os.File, wait time.Duration) error {
 	}
 }
 
+// writeWait is how long the one writer waits for readers of a file of that many bytes: a backup checks its pages first, and then has copyTime.
+func writeWait(size int64) time.Duration { return 2 * copyTime(size) }
+
 // opener opens the file for bbolt: never creating it, never an empty one (which bbolt would turn into a blank journal), and
 // keeping its descriptor for us.
 func opener(keep **os.File) func(string, int, os.FileMode) (*os.File, error) {
@@ -134,9 +137,14 @@ func opener(keep **os.File) func(string, int, os.FileMode) (*os.File, error) {
 
 // openWritable opens the database file for the one writer.
 func openWritable(path string) (db *bolt.DB, file *os.File, err error) {
+	info, err := statJournal(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	wait := writeWait(info.Size())
 	err = guard(path, func() error {
 		db, err = bolt.Open(path, 0o600, &bolt.Options{
-			Timeout: openWait, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapSize, OpenFile: opener(&file),
+			Timeout: wait, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapSize, OpenFile: opener(&file),
 		})
 		return err
 	})
@@ -145,16 +153,16 @@ func openWritable(path string) (db *bolt.DB, file *os.File, err error) {
 		if errors.As(err, &p) {
 			_ = letGo(file)
 		}
-		return nil, nil, openError(path, err)
+		return nil, nil, openError(path, wait, err)
 	}
 	db.AllocSize = growSize
 	return db, file, nil
 }
 
-func openError(path string, err error) error {
+func openError(path string, waited time.Duration, err error) error {
 	switch {
 	case errors.Is(err, bolterr.ErrTimeout):
-		return fmt.Errorf("%w: %s is locked for more than %s: end the process that has it open", ErrBusy, path, openWait)
+		return fmt.Errorf("%w: %s is locked for more than %s: end the process that has it open", ErrBusy, path, waited)
 	case errors.Is(err, bolterr.ErrInvalid), errors.Is(err, bolterr.ErrVersionMismatch), errors.Is(err, bolterr.ErrChecksum):
 		return fmt.Errorf("journal %s: %w", path, badFile("%w", err))
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -24,7 +25,7 @@ func Init(dir string) (Info, error) {
 		return Info{}, fmt.Errorf("init journal: %w", err)
 	}
 	path := filepath.Join(dir, fileName)
-	if err := makeDir(dir); err != nil {
+	if err := MakeDir(dir); err != nil {
 		return Info{}, fmt.Errorf("init journal: %w", err)
 	}
 	free, err := lockDir(dir)
@@ -87,8 +88,10 @@ func vacant(dir, path string) error {
 	return fmt.Errorf("init journal: %w: %s says that a journal was here and is gone: restore it; to forget all that it knew of its nodes, remove the marker first", ErrExists, marker)
 }
 
-// makeDir creates the directory and makes its name durable.
-func makeDir(dir string) error {
+// MakeDir creates a state directory (0700) with the parents that are missing, and makes their names durable. One that exists stays as it is.
+func MakeDir(dir string) error { return makeDir(dir, syncDir) }
+
+func makeDir(dir string, syncDir func(string) error) error {
 	info, err := os.Stat(dir)
 	switch {
 	case err == nil && !info.IsDir():
@@ -96,10 +99,23 @@ func makeDir(dir string) error {
 	case err == nil:
 		return nil
 	}
+	var parents []string // of what is missing, the outermost last
+	for at := filepath.Clean(dir); ; {
+		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
+			break
+		}
+		at = filepath.Dir(at)
+		parents = append(parents, at)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("%w: create its parent, or choose another state directory", err)
 	}
-	return syncDir(filepath.Dir(filepath.Clean(dir)))
+	for _, parent := range slices.Backward(parents) {
+		if err := syncDir(parent); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // blank writes a journal with what begin stages and nothing else under a temporary name and syncs it.

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -75,15 +76,30 @@ func keepFormer(path, as string) error {
 	return errors.Join(err, syncDir(filepath.Dir(path)))
 }
 
+// copyFile makes a durable copy. It gets its name when it is whole, and replaces what has that name.
 func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
+	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(to, b, 0o600); err != nil {
+	defer in.Close()
+	like, err := in.Stat()
+	if err != nil {
 		return err
 	}
-	return syncFile(to)
+	out, err := os.CreateTemp(filepath.Dir(to), tempPattern)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	err = errors.Join(err, keepOwner(out, like), out.Sync(), out.Close())
+	if err == nil {
+		err = os.Rename(out.Name(), to)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(out.Name()))
+	}
+	return nil
 }
 
 // forgetFormer removes what was kept of older formats: after a commit it is older than its marker, and no way back.

@@ -110,3 +110,25 @@ func TestOlderProgramRefuses(t *testing.T) {
 		t.Errorf("left over: %v", files)
 	}
 }
+
+// TestCopyFile replaces what has the name at once: it never writes into it, and leaves nothing if it fails.
+func TestCopyFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	from, to, other := filepath.Join(dir, "from"), filepath.Join(dir, "to"), filepath.Join(dir, "other")
+	must(t, errors.Join(os.WriteFile(from, []byte("new"), 0o640), os.WriteFile(other, []byte("former"), 0o600), os.Link(other, to)))
+	must(t, journal.CopyFile(from, to))
+	is, err := os.ReadFile(to)
+	was, err2 := os.ReadFile(other)
+	st, err3 := os.Stat(to)
+	if must(t, errors.Join(err, err2, err3)); string(is) != "new" || string(was) != "former" || st.Mode().Perm() != 0o640 {
+		t.Errorf("%q of mode %o, the former file is %q", is, st.Mode().Perm(), was)
+	}
+	if journal.CopyFile(dir, to) == nil || journal.CopyFile(from, filepath.Join(to, "x")) == nil {
+		t.Error("it copied a directory, or into a file")
+	}
+	left, err := os.ReadDir(dir)
+	if must(t, err); len(left) != 3 {
+		t.Errorf("left over: %v", left)
+	}
+}

@@ -12,7 +12,8 @@ import (
 // Open opens an existing journal for the one process that holds the worker lock. A journal that is missing, empty, foreign,
 // damaged, of a newer format, or behind its marker is receipt.ErrDamaged (ErrMissing for the first two) with place and remedy;
 // nothing is ever created in its stead. It checks the whole file, compacts it when most of it is free, and leaves the epoch as
-// it is: see RaiseEpoch. ErrBusy if the file stays locked for five seconds.
+// it is: see RaiseEpoch. ErrBusy if the file stays locked for longer than a backup of it may take: twenty
+// seconds, and two for each 16 MiB.
 func Open(dir string, o Options) (*Journal, error) {
 	o = o.filled()
 	path := filepath.Join(dir, fileName)

@@ -14,8 +14,9 @@ import (
 	"provctl/receipt"
 )
 
-// ErrKeep is returned by Restore when the journal that is there is sound and holds what the backup does not.
-var ErrKeep = errors.New("the journal that is there is sound, and holds what the backup does not")
+// ErrKeep is returned by Restore for a directory whose journal is sound and holds what the backup does not, or whose journal or marker says
+// that another one belongs there.
+var ErrKeep = errors.New("the journal that is there is kept")
 
 // Restoration says which backup takes the journal's place and why.
 type Restoration struct {
@@ -23,6 +24,8 @@ type Restoration struct {
 	By, Reason string
 	Replace    bool                    // even if the journal that is there is sound, and newer or another one
 	Verify     func(path string) error // the full check of a file; nil: Verify in this process
+
+	fault func(point string) error // for tests: fails "accepted" (the temporary file is ready), "kept", "marked" or "placed"
 }
 
 // Restored says what Restore did.
@@ -31,11 +34,11 @@ type Restored struct {
 	From     string // the backup, in words
 }
 
-// Restore puts a backup in the journal's place and accepts it, as Accept does: what was recorded since is lost, the next worker sends
-// nothing for one horizon, and the audit trail says who restored what and why. The former journal keeps existing under another name.
-// At any moment the old file or the restored one is whole and in place; interrupted in between, Open refuses what is there until Restore is
-// run again, or Accept. The caller holds the worker lock. Errors: receipt.ErrDamaged and ErrNewer for the backup; ErrKeep, unless Replace
-// is set. Nothing is changed then. Durable when it returns without an error.
+// Restore puts a backup in the journal's place, accepted as by Accept: what was recorded since is lost, the next worker sends nothing for one
+// horizon, and the audit trail says who restored what and why. The former journal keeps existing under another name. At any moment the former
+// file is whole and in place, or the restored one, which is accepted then. Interrupted, it can be run again with the same order. The
+// caller holds the worker lock. Errors: receipt.ErrDamaged and ErrNewer for the backup; ErrKeep, unless Replace is set. Nothing is changed
+// then. Durable when it returns without an error.
 func Restore(dir string, r Restoration) (Restored, error) {
 	out, err := restore(dir, r)
 	if err != nil {
@@ -64,29 +67,69 @@ func restore(dir string, r Restoration) (out Restored, err error) {
 	if err != nil {
 		return out, err
 	}
-	err = r.Verify(temp)
-	var info Info
-	if err == nil {
-		info, err = Look(temp)
-	}
-	if err != nil {
-		return out, errors.Join(fmt.Errorf("%s: %w", r.File, err), os.Remove(temp))
-	}
-	out.From = fmt.Sprintf("restored from %s, which ended at sequence %d in epoch %d", r.File, info.Seq, info.Epoch)
-	if out.Aside, err = makeWay(path, info, r); err == nil {
-		err = errors.Join(os.Rename(temp, path), syncDir(dir))
-	}
-	if err != nil {
+	if out, err = putInPlace(temp, path, r); err != nil {
 		return out, errors.Join(err, removeLeft(temp))
 	}
-	m, _, markErr := readMarker(dir)
-	aside := out.Aside
-	out.Accepted, err = acceptAsItIs(dir, m, markErr, Acceptance{By: r.By, Reason: r.Reason, from: out.From})
-	if err != nil {
-		return out, fmt.Errorf("the backup is in place, but was not accepted: %w: 'provctl journal accept' does that", err)
-	}
-	out.Aside = aside
 	return out, nil
+}
+
+// putInPlace makes a copied backup the journal.
+func putInPlace(temp, path string, r Restoration) (out Restored, err error) {
+	dir := filepath.Dir(path)
+	info, err := examine(temp, r.Verify)
+	if err != nil {
+		return out, fmt.Errorf("%s: %w", r.File, err)
+	}
+	m, _, markErr := readMarker(dir)
+	if err := mayGo(path, info, m, markErr, r); err != nil {
+		return out, err
+	}
+	out.From = fmt.Sprintf("restored from %s, which ended at sequence %d in epoch %d", r.File, info.Seq, info.Epoch)
+	var next mark
+	out.Accepted, next, err = acceptFile(temp, m, markErr, Acceptance{By: r.By, Reason: r.Reason, from: out.From})
+	if err != nil {
+		return out, fmt.Errorf("%w: is there space?", err)
+	}
+	out.Info.Path = path
+	if err := r.injected("accepted"); err != nil {
+		return out, err
+	}
+	if out.Aside, err = makeWay(path); err != nil {
+		return out, err
+	}
+	// The marker comes first, as in Init: what is in place then is still judged as before when this is run again. The other way round a
+	// restored journal without its marker would look like one that holds more than the backup.
+	err = r.injected("kept")
+	if err == nil {
+		err = errors.Join(createMarker(dir, next), r.injected("marked"))
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err == nil {
+		err = errors.Join(r.injected("placed"), syncDir(dir))
+	}
+	if err != nil {
+		return out, fmt.Errorf("%w: run this again", err)
+	}
+	return out, nil
+}
+
+func (r Restoration) injected(point string) error {
+	if r.fault == nil {
+		return nil
+	}
+	return r.fault(point)
+}
+
+// examine checks a whole journal file and says what it is. Its own word comes first: a check in another process can tell ErrNewer
+// from other damage by its text only.
+func examine(path string, verify func(path string) error) (Info, error) {
+	info, err := Look(path)
+	if err == nil {
+		err = verify(path)
+	}
+	return info, err
 }
 
 func removeLeft(path string) error {
@@ -122,17 +165,13 @@ func takeIn(dir, file string) (string, error) {
 	return to.Name(), nil
 }
 
-// makeWay judges what is in the journal's place and gives it a second name, under which it stays. Its own name it keeps until the restored
-// file takes that.
-func makeWay(path string, backup Info, r Restoration) (aside string, err error) {
+// makeWay gives what is in the journal's place a second name, under which it stays. Its own name it keeps until the restored file takes that.
+func makeWay(path string) (aside string, err error) {
 	switch _, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("journal %s: %w: give this user access to it", path, err)
-	}
-	if err := mayGo(path, backup, r); err != nil {
-		return "", err
 	}
 	aside = path + ".replaced-" + time.Now().UTC().Format("20060102T150405.000")
 	if err := os.Link(path, aside); err != nil {
@@ -146,29 +185,33 @@ func makeWay(path string, backup Info, r Restoration) (aside string, err error) 
 	return aside, syncDir(filepath.Dir(path))
 }
 
-// mayGo refuses to replace a sound journal that is another one than the backup, or newer than it.
-func mayGo(path string, backup Info, r Restoration) error {
+// mayGo refuses to replace a sound journal that is another one than the backup, or newer than it; and to put a backup where the marker
+// belongs to another journal, whatever became of that.
+func mayGo(path string, backup Info, m mark, markErr error, r Restoration) error {
 	if r.Replace {
 		return nil
 	}
-	err := r.Verify(path)
-	var have Info
-	if err == nil {
-		have, err = Look(path)
-	}
+	have, err := examine(path, r.Verify)
 	switch {
 	case errors.Is(err, ErrNewer):
-		return fmt.Errorf("%w: %w; to replace it nevertheless: --replace", ErrKeep, err)
+		return fmt.Errorf("%w: %v; to replace it nevertheless: --replace", ErrKeep, err) //nolint:errorlint // it is no damage
+	case errors.Is(err, receipt.ErrDamaged) && markErr == nil && m.ID != backup.ID:
+		return fmt.Errorf("%w: %v; the marker there belongs to journal %s, the backup is of %s: is this the right state directory? To restore it nevertheless: --replace",
+			ErrKeep, err, m.ID, backup.ID) //nolint:errorlint // that it is damaged is not the answer
 	case errors.Is(err, receipt.ErrDamaged):
 		return nil
 	case err != nil:
 		return err // whether it is sound is not known
 	case have.ID != backup.ID:
-		return fmt.Errorf("%w: %s is journal %s, the backup is of %s: is this the right state directory? To replace it nevertheless: --replace",
+		return fmt.Errorf("%w: %s is sound, and journal %s; the backup is of %s: is this the right state directory? To replace it nevertheless: --replace",
 			ErrKeep, path, have.ID, backup.ID)
 	case have.Seq > backup.Seq || have.Epoch > backup.Epoch:
-		return fmt.Errorf("%w: %s ends at sequence %d in epoch %d, the backup at %d in %d: going on with it loses nothing; to replace it nevertheless: --replace",
-			ErrKeep, path, have.Seq, have.Epoch, backup.Seq, backup.Epoch)
+		how := "a worker goes on with it and loses nothing"
+		if markErr != nil || m.covers(have) != nil {
+			how = "it and its marker do not go together, but 'provctl journal accept' goes on with it and loses less"
+		}
+		return fmt.Errorf("%w: %s is sound, and ends at sequence %d in epoch %d, the backup at %d in %d: %s; to replace it nevertheless: --replace",
+			ErrKeep, path, have.Seq, have.Epoch, backup.Seq, backup.Epoch, how)
 	}
 	return nil
 }

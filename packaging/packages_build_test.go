@@ -67,8 +67,20 @@ func build(source, dir string, env ...string) (made, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(source, "packaging", "build.sh"), dir)
 	cmd.Env = append(os.Environ(), append([]string{"VERSION=" + builtVersion, "SOURCE_DATE_EPOCH=" + builtAt}, env...)...)
+	// Of what lies there already only an earlier build of the same packages may go.
+	others, stale := filepath.Join(dir, "others.tar.gz"), filepath.Join(dir, "provctl-0.0.1-linux-"+architecture()+".tar.gz")
+	err := os.MkdirAll(dir, 0o755)
+	for _, name := range []string{others, stale} {
+		err = errors.Join(err, os.WriteFile(name, []byte("x"), 0o600))
+	}
+	if err != nil {
+		return made{}, err
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return made{}, fmt.Errorf("build.sh: %w\n%s", err, out)
+	}
+	if err := os.Remove(others); err != nil {
+		return made{}, fmt.Errorf("build.sh removed a file of somebody else's: %w", err)
 	}
 	m := made{source: source, dir: dir, sumFile: filepath.Join(dir, "SHA256SUMS")}
 	for pattern, file := range map[string]*string{"*.deb": &m.deb, "*.rpm": &m.rpm, "*.tar.gz": &m.tarball, "*.cdx.json": &m.bom} {

@@ -128,3 +128,20 @@ func TestBuildRefusesWhatPackagersWould(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionOfAShallowClone comes before every other: how many commits there are is not known.
+func TestVersionOfAShallowClone(t *testing.T) {
+	r := newRepository(t)
+	r.git("init", "-q")
+	for range 3 {
+		r.commit()
+	}
+	whole := r.version()
+	shallow := repository{t, filepath.Join(t.TempDir(), "clone")}
+	output(t, "git", "clone", "-q", "--depth", "1", "file://"+r.dir, shallow.dir)
+	v := shallow.version()
+	if !regexp.MustCompile(`^0\.0\.0~g[0-9a-f]{12}$`).MatchString(v) {
+		t.Errorf("version %q", v)
+	}
+	output(t, "dpkg", "--compare-versions", v, "lt", whole)
+}

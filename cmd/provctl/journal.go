@@ -156,12 +156,9 @@ func journalAcceptCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := control.CheckText("--reason", c.String("reason"), control.MaxReason); err != nil {
-				return usagef("%w", err)
-			}
-			by, err := control.Me(c.String("operator"))
+			by, err := signed(c)
 			if err != nil {
-				return usagef("--operator: %w", err)
+				return err
 			}
 			return locked(dir, func() error {
 				got, err := journal.Accept(dir, journal.Acceptance{By: by, Reason: c.String("reason"), SetAside: c.Bool("set-aside")})
@@ -175,6 +172,17 @@ func journalAcceptCommand() *cli.Command {
 			})
 		},
 	}
+}
+
+// signed checks the reason that is given for an act on the journal itself, and says who acts.
+func signed(c *cli.Context) (by string, err error) {
+	if err := control.CheckText("--reason", c.String("reason"), control.MaxReason); err != nil {
+		return "", usagef("%w", err)
+	}
+	if by, err = control.Me(c.String("operator")); err != nil {
+		return "", usagef("--operator: %w", err)
+	}
+	return by, nil
 }
 
 func sayAccepted(c *cli.Context, got journal.Accepted) error {

@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"provctl/inspect"
-	"provctl/internal/control"
 	"provctl/journal"
 )
 
@@ -23,7 +22,8 @@ func journalRestoreCommand() *cli.Command {
 			"first (docs/journal.md). The former journal keeps existing under another name. The next worker sends nothing for one horizon\n" +
 			"(effect_ttl + clock_skew). Who restored what and why stays in 'provctl audit'. A missing state directory is made.\n" +
 			"Exit codes: 0 restored, 5 a worker holds the directory, 6 the backup is damaged or of a newer provctl, 2 usage,\n" +
-			"1 the journal that is there is sound and holds what the backup does not (see --replace), or other errors.",
+			"1 the journal that is there is sound and holds what the backup does not, or its marker is another journal's (see --replace),\n" +
+			"or other errors.",
 		Flags: []cli.Flag{
 			stateDirFlag(), reasonFlag(), operatorFlag(), jsonFlag(),
 			&cli.BoolFlag{Name: "replace", Usage: "even if the journal that is there is sound, and newer than the backup or another one"},
@@ -33,12 +33,9 @@ func journalRestoreCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := control.CheckText("--reason", c.String("reason"), control.MaxReason); err != nil {
-				return usagef("%w", err)
-			}
-			by, err := control.Me(c.String("operator"))
+			by, err := signed(c)
 			if err != nil {
-				return usagef("--operator: %w", err)
+				return err
 			}
 			file, err := filepath.Abs(c.Args().First())
 			if err != nil {
@@ -64,8 +61,8 @@ func restoreJournal(dir string, r journal.Restoration) (got journal.Restored, er
 		if err := verifyInChild(r.File); err != nil {
 			return got, fmt.Errorf("restore journal: %w", err)
 		}
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return got, fmt.Errorf("restore journal: %w: create the state directory's parent, or choose another one", err)
+		if err := journal.MakeDir(dir); err != nil {
+			return got, fmt.Errorf("restore journal: %w", err)
 		}
 	}
 	err = locked(dir, func() error {
