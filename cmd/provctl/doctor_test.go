@@ -281,7 +281,7 @@ var ailments = map[string]struct {
 			p.give(nobody)
 			p.check(os.Chown(p.path("state"), nobody, nobody))
 			p.as = 0
-		}, "state directory", `journal\.db belongs to user root \(0\), with mode 0600, and cannot be written by user nobody`, `chown nobody \S*journal\.db && chmod 600`, 1, "",
+		}, "state directory", `journal\.db belongs to user root \(0\), with mode 0600, and cannot be written by user nobody`, `chown -h nobody \S*journal\.db && chmod 600`, 1, "",
 	},
 	"read-only file system": {
 		func(p *patient) {
