@@ -210,8 +210,8 @@ func TestSweep5Backup(t *testing.T) {
 	}
 }
 
-// TestSweep1Restore kills a restore before each event in the state directory: the former journal is in place as it was, or the backup, which
-// no worker takes before it is accepted. Run again, it ends well.
+// TestSweep1Restore kills a restore before each event in the state directory: the former journal is in place as it was, which is refused once
+// the marker is the backup's, or the backup is, and is accepted. Run again, it ends well.
 func TestSweep1Restore(t *testing.T) {
 	t.Parallel()
 	if !mine(t) || !needFUSE(t) {
@@ -242,7 +242,7 @@ func TestSweep1Restore(t *testing.T) {
 		_, code := d.runs("journal", "verify", "--state-dir", d.fs.Dir)
 		audit, _ := d.runs("audit", "--state-dir", d.fs.Dir)
 		accepted := strings.Contains(audit, "restored from")
-		if former := bytes.Equal(is, db); code == 0 && !former && !accepted || code == 6 && former || code != 0 && code != 6 {
+		if former := bytes.Equal(is, db); code == 0 && !former && !accepted || code == 6 && !former || code != 0 && code != 6 {
 			t.Errorf("verify: exit %d; the former journal is in place: %v; accepted: %v", code, former, accepted)
 		}
 		if !hit {

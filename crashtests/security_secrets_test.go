@@ -206,6 +206,7 @@ func TestSecuritySecretsStayInMemory(t *testing.T) {
 			if keys := strings.Join(slices.Collect(maps.Keys(s.leaks(t))), ";"); x509 != strings.Contains(keys, "the key private.pem of "+node) {
 				t.Errorf("what is looked for: %s", keys)
 			}
+			s.awaitView("the worker answers", func(v view) bool { return v.Worker != nil })
 			s.searched(p, ports, node, "in the end")
 			s.aborted(p)
 			s.searchedFiles("after an abort")

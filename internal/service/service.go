@@ -78,7 +78,7 @@ func Connect(stopTime time.Duration, report func() Report, log *slog.Logger) (*M
 var errNobody = errors.New("no service manager")
 
 // Attend tells the manager how the program is until the returned function is called, which waits for the last message. It may be called on
-// nil. soon is a channel whose end is a reason to look at once.
+// nil. soon is a channel whose end says that the program was told to stop.
 func (m *Manager) Attend(soon <-chan struct{}) (stop func()) {
 	if m == nil {
 		return func() {}
@@ -88,13 +88,17 @@ func (m *Manager) Attend(soon <-chan struct{}) (stop func()) {
 	wg.Go(func() {
 		ticker := time.NewTicker(lookAgain)
 		defer ticker.Stop()
+		ending := false
 		for {
-			m.tell(m.ask(ctx), time.Now())
+			r := m.ask(ctx)
+			r.Stopping = r.Stopping || ending
+			m.tell(r, time.Now())
 			select {
 			case <-ctx.Done():
+				m.tell(Report{Status: r.Status, Stopping: true}, time.Now())
 				return
-			case <-soon:
-				soon = nil
+			case <-soon: // the program was told to stop, whether or not it says so yet
+				soon, ending = nil, true
 			case <-ticker.C:
 			}
 		}

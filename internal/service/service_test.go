@@ -83,11 +83,23 @@ func TestManagerIsTold(t *testing.T) {
 		t.Errorf("then it is told %q", got)
 	}
 	until(t, lines, "WATCHDOG=1")
-	now.Store(&Report{Ready: true, Stopping: true, Status: "stopping"})
-	close(soon)
+	close(soon) // it was told to stop, and does not say so yet
 	if got := until(t, lines, "EXTEND_TIMEOUT_USEC=120000000"); !has(got, "STOPPING=1") || has(got, "READY=1") {
 		t.Errorf("at the end it is told %q", got)
 	}
+}
+
+// TestEndIsTold: a program that ends before anybody looks again says all the same that it stops.
+func TestEndIsTold(t *testing.T) {
+	lines := manager(t)
+	m, err := Connect(time.Second, func() Report { return Report{Ready: true, Status: "idle"} }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := m.Attend(nil)
+	until(t, lines, "READY=1")
+	stop()
+	until(t, lines, "STOPPING=1")
 }
 
 // TestStalledGetsNoSignOfLife: neither more time nor a watchdog's food.
