@@ -20,6 +20,7 @@ var layers = map[string][]string{
 	"internal/credentials": {},
 	"internal/helper":      {},
 	"internal/localfs":     {},
+	"internal/roottest":    {},
 	"internal/service":     {},
 	"internal/metrics":     {"receipt", "journal"},
 	"internal/fleet":       {},

@@ -118,7 +118,7 @@ func Run(ctx context.Context, o Options) *Report {
 		o.Now = time.Now
 	}
 	if o.Clock == nil {
-		o.Clock = kernelClock
+		o.Clock = KernelClock
 	}
 	if o.Look == nil {
 		o.Look = fence.Look

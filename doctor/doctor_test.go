@@ -113,7 +113,7 @@ func TestClockAgainstTheBroker(t *testing.T) {
 }
 
 func TestKernelClock(t *testing.T) {
-	if _, err := kernelClock(); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
+	if _, err := KernelClock(); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
 		t.Error(err)
 	}
 }

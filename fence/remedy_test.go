@@ -7,15 +7,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"provctl/internal/roottest"
 )
 
 // TestRemedies tries directories in which nobody can make a lock, and wants the reason and what to do about it.
 func TestRemedies(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("not root: run the tests as root, or nobody knows what other users read")
-		}
-		t.Log("not root: no mounts and no other users")
+	if roottest.Missing(t, "what other users and full disks are told") {
 		return
 	}
 	dir, err := os.MkdirTemp("", "fence") // where other users come, too
@@ -29,8 +27,7 @@ func TestRemedies(t *testing.T) {
 	mount := func(name, options string) string {
 		path := filepath.Join(dir, name)
 		must(t, os.Mkdir(path, 0o700))
-		must(t, syscall.Mount("tmpfs", path, "tmpfs", 0, "size=4k,"+options))
-		t.Cleanup(func() { _ = syscall.Unmount(path, syscall.MNT_DETACH) })
+		roottest.Tmpfs(t, path, "size=4k,"+options)
 		return path
 	}
 	full := mount("full", "mode=700")

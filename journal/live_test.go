@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"provctl/internal/roottest"
 	"provctl/journal"
 	"provctl/journal/journaltest"
 	"provctl/receipt"
@@ -148,15 +149,11 @@ func TestFailuresStopTheJournal(t *testing.T) {
 // TestFullDisk fills a file system of one megabyte; without the right to mount one it says so, and in CI it fails.
 // TestFailuresStopTheJournal covers other failed writes.
 func TestFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no tmpfs can be mounted (%v): run the tests as root, or the full disk is not tested", err)
-		}
-		t.Logf("no tmpfs can be mounted here (%v): a full disk is not tested, other failed writes are", err)
+	if roottest.Missing(t, "a full disk; other failed writes are") {
 		return
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	dir := t.TempDir()
+	roottest.Tmpfs(t, dir, "size=1m")
 	state := filepath.Join(dir, "state")
 	j := opened(t, state, journal.Options{})
 	acknowledged := 0

@@ -6,22 +6,17 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"provctl/internal/roottest"
 )
 
 // TestRoom fills a small disk: a journal that could not grow is told of before anything is begun.
 func TestRoom(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("not root: run the tests as root, or nobody knows what a full disk does")
-		}
-		t.Log("not root: no disk to fill")
+	if roottest.Missing(t, "a full disk") {
 		return
 	}
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=700"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	roottest.Tmpfs(t, dir, "size=4m,mode=700")
 	if err := Room(dir); err != nil {
 		t.Errorf("without a journal: %v", err)
 	}

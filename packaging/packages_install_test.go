@@ -61,8 +61,8 @@ func refusesAsItIs(r *root) {
 			keys = append(keys, f[min(1, len(f)-1)])
 		}
 	}
-	want := "helper jwt_verify_cert jwt_signing_key jwt_signing_token"
-	if got := strings.Join(keys, " "); !strings.HasPrefix(got, want) || len(keys) != 5 || !strings.Contains(out, "problem: /etc/provctl/choria.conf: ") {
+	want := "broker_provisioning_password helper jwt_verify_cert jwt_signing_key jwt_signing_token"
+	if got := strings.Join(keys, " "); !strings.HasPrefix(got, want) || len(keys) != 6 || !strings.Contains(out, "problem: /etc/provctl/choria.conf: ") {
 		r.t.Errorf("config check finds %q, want %s and choria.conf:\n%s", got, want, out)
 	}
 }

@@ -42,6 +42,7 @@ func fillIn(r *root) {
 		r.do("chmod", "600", etc+name)
 	}
 	r.do("chmod", "755", etc+"helper")
+	r.do("sed", "-i", "s/^broker_provisioning_password: FILL IN$/broker_provisioning_password: s3cret/", etc+"provctl.yaml")
 	r.do("sed", "-i", "s/broker.FILL-IN.invalid:4222/127.0.0.1:1/", etc+"choria.conf")
 }
 
@@ -61,7 +62,7 @@ func TestSampleConfigurationIsUsableOnceFilledIn(t *testing.T) {
 		t.Errorf("config check ends with %d:\n%s", code, out)
 	}
 	for _, file := range []string{"/etc/provctl/provctl.yaml", "/etc/provctl/choria.conf"} {
-		if strings.Contains(r.read(file), "FILL-IN") {
+		if strings.Contains(r.read(file), "FILL-IN") || strings.Contains(r.read(file), ": FILL IN\n") {
 			t.Errorf("%s has a placeholder that the sample does not tell of", file)
 		}
 		if !strings.Contains(r.read(file), "# FILL IN: ") {

@@ -209,9 +209,9 @@ func (w *Worker) Run(ctx context.Context, net Network) error {
 	err := w.settle(ctx)
 	if err == nil && ctx.Err() == nil {
 		crashpoint.Here(crashpoint.Looked)
-		w.setState(control.Running)
 		w.intaking.Store(true)
 		w.log.Info("ready", "epoch", w.o.Epoch, "lanes", w.o.Lanes, "queued", w.waiting(), "unknown", w.Unknown())
+		w.setState(control.Running) // which a service manager may be told from now on
 		for _, loop := range []func(context.Context){w.dispatch, w.intake, w.discover, w.watch, w.keepHouse} {
 			loops.Go(func() {
 				defer w.guard("the worker")

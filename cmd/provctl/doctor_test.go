@@ -340,7 +340,7 @@ var ailments = map[string]struct {
 		}, "monitor_port", fmt.Sprintf(`port \d+ is in use by process %d`, os.Getpid()), `stop what uses the port`, 1, `monitor_port \d+: .*in use: stop what uses the port`,
 	},
 	"broker that never answers": {
-		func(p *patient) { p.broker(silent(p.t)) }, "broker", `the broker does not answer`, `something takes connections there and says nothing`, -1, `could not connect to the broker, trying again.*timeout`,
+		func(p *patient) { p.broker(silent(p.t)) }, "broker", `the broker does not answer`, `something takes connections there and says nothing`, -1, `could not connect to the broker, trying again.*timeout.*plugin.choria.middleware_hosts of .* says; provctl doctor tells more`,
 	},
 	"no broker": {
 		func(*patient) {}, "broker", `nats://127\.0\.0\.1:1: the broker cannot be reached: .*refused`, `start the broker`, -1, `could not connect to the broker, trying again`,

@@ -16,6 +16,7 @@ import (
 	gochoria "github.com/choria-io/go-choria/choria"
 	"github.com/urfave/cli/v2"
 
+	"provctl/doctor"
 	"provctl/fence"
 	"provctl/internal/choria"
 	"provctl/internal/config"
@@ -75,6 +76,9 @@ func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bo
 	}
 	defer closeLog()
 	slog.SetDefault(log)
+	if found, remedy := doctor.ClockWarning(doctor.KernelClock); found != "" {
+		log.Warn(found, "time", time.Now().UTC(), "hint", remedy)
+	}
 	ctx, stop := stopOnSignal(ctx, log)
 	defer stop()
 	state := newCondition()

@@ -51,7 +51,8 @@ func (e *Engine) Connect(ctx context.Context) error {
 			e.log.Error("the broker refuses the subscription to our replies, trying again; let this caller read the subject",
 				"subject", e.inbox+".*", "try", try+1, "error", clean(err.Error()))
 		} else {
-			e.log.Warn("could not connect to the broker, trying again", "try", try+1, "error", clean(err.Error()))
+			e.log.Warn("could not connect to the broker, trying again", "try", try+1, "error", clean(err.Error()), "hint",
+				"see whether the broker runs where plugin.choria.middleware_hosts of "+e.opt.ConfigFile+" says; provctl doctor tells more")
 		}
 		if !e.pause(ctx, e.jitter(connectFirst, connectLongest, try)) {
 			return e.gaveUp(ctx, err)

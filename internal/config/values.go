@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -63,6 +64,9 @@ func (d *decoder) str(key string, dst *string) {
 	}
 }
 
+// toFillIn stands in the sample configuration for a secret that only the site knows.
+const toFillIn = "FILL IN"
+
 // secret reads text and never repeats it in an error.
 func (d *decoder) secret(key string, dst *Secret) {
 	e, ok := d.lookup(key)
@@ -75,6 +79,8 @@ func (d *decoder) secret(key string, dst *Secret) {
 		d.problem(e, redacted, "must be text on one line", "put the value in quotes")
 	case strings.ContainsFunc(s.Value, unicode.IsControl):
 		d.problem(e, redacted, "must not hold control characters or line breaks", "write the value on one line")
+	case s.Value == toFillIn:
+		d.problem(e, strconv.Quote(s.Value), "is still as the sample has it", "write the value of this site, or remove the line")
 	default:
 		*dst = Secret(s.Value)
 	}

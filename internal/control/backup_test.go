@@ -16,6 +16,7 @@ import (
 
 	"provctl/internal/control"
 	"provctl/journal"
+	"provctl/journal/journaltest"
 	"provctl/receipt"
 )
 
@@ -30,18 +31,8 @@ func (b backer) Backup(ctx context.Context) (*journal.Copy, error) { return b.j.
 // serveJournal serves a journal of some megabytes, which no socket takes unread.
 func serveJournal(t *testing.T) (string, *journal.Journal) {
 	t.Helper()
-	dir := t.TempDir()
-	if _, err := journal.Init(dir); err != nil {
-		t.Fatal(err)
-	}
-	j, err := journal.Open(dir, journal.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = j.Close() })
-	if _, err := j.RaiseEpoch(); err != nil {
-		t.Fatal(err)
-	}
+	j := journaltest.Open(t)
+	dir := filepath.Dir(j.Info().Path)
 	seen := make([]journal.Sighting, 5000)
 	for i := range seen {
 		seen[i].Node = receipt.NodeID(fmt.Sprintf("node-%d.example.net", i))

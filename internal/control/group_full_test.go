@@ -6,26 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"provctl/internal/control"
+	"provctl/internal/roottest"
 )
 
 // TestGroupSocketOnAFullDisk: what passes by itself is no error of the configuration, after which a service stays down.
 func TestGroupSocketOnAFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("not root: run the tests as root, or nobody knows what a full disk does")
-		}
-		t.Log("not root: no disk to fill")
+	if roottest.Missing(t, "a full disk") {
 		return
 	}
 	dir := openDir(t)
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,nr_inodes=2,mode=755"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	roottest.Tmpfs(t, dir, "size=64k,nr_inodes=2,mode=755")
 	if err := os.WriteFile(filepath.Join(dir, "last"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

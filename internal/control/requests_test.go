@@ -17,9 +17,15 @@ import (
 // raw sends a request that no client of ours makes.
 func raw(t *testing.T, dir, method, path string, body io.Reader) (int, string) {
 	t.Helper()
-	h := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return asked(t, method, path, body, func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", control.SocketPath(dir))
-	}}}
+	})
+}
+
+// asked sends a request over a connection and returns the answer.
+func asked(t *testing.T, method, path string, body io.Reader, dial func(context.Context) (net.Conn, error)) (int, string) {
+	t.Helper()
+	h := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
 	defer h.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://worker"+path, body)
 	if err != nil {

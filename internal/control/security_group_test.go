@@ -73,21 +73,7 @@ func dialAs(t *testing.T, path string, uid, gid int, groups ...uint32) (conn net
 // over sends a request over a connection that stands already.
 func over(t *testing.T, conn net.Conn, method, path, body string) (int, string) {
 	t.Helper()
-	h := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://worker/v1/"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := h.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	out, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(out)
+	return asked(t, method, "/v1/"+path, strings.NewReader(body), func(context.Context) (net.Conn, error) { return conn, nil })
 }
 
 func group(socket string) control.Group {
