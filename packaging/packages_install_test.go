@@ -61,7 +61,7 @@ func refusesAsItIs(r *root) {
 			keys = append(keys, f[min(1, len(f)-1)])
 		}
 	}
-	want := "broker_provisioning_password helper jwt_verify_cert jwt_signing_key jwt_signing_token"
+	want := "helper jwt_verify_cert jwt_signing_key jwt_signing_token broker_provisioning_password"
 	if got := strings.Join(keys, " "); !strings.HasPrefix(got, want) || len(keys) != 6 || !strings.Contains(out, "problem: /etc/provctl/choria.conf: ") {
 		r.t.Errorf("config check finds %q, want %s and choria.conf:\n%s", got, want, out)
 	}
