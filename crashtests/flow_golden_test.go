@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"provctl/doctor"
 	"provctl/internal/fleet"
 )
 
@@ -42,18 +43,27 @@ func (s *site) steady(text string) string {
 	return text
 }
 
-// toldAtInfo is the worker's output without what is for debugging: what is of no node first, then node by node, each in the order
-// in which it was written.
+// toldAtInfo is the worker's output without what is for debugging and what is about this host's clock: what is of no node first, then
+// node by node, each in the order in which it was written.
 func (s *site) toldAtInfo() string {
 	s.t.Helper()
 	type line struct{ node, text string }
 	var lines []line
+	ofClock, _ := doctor.ClockWarning(func() (doctor.ClockState, error) { return doctor.ClockState{}, nil })
+	warned := false
 	for text := range strings.Lines(read(s.t, s.log)) {
-		var l struct{ Level, Node string }
+		var l struct{ Level, Node, Msg string }
 		if err := json.Unmarshal([]byte(text), &l); err == nil && l.Level == "DEBUG" {
 			continue
 		}
+		if l.Level == "WARN" && l.Msg == ofClock {
+			warned = true
+			continue
+		}
 		lines = append(lines, line{l.Node, s.steady(text)})
+	}
+	if found, _ := doctor.ClockWarning(doctor.KernelClock); found != "" && !warned {
+		s.t.Errorf("of this host's clock the worker's log does not say: %s", found)
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.node, b.node) })
 	var b strings.Builder
