@@ -11,21 +11,11 @@ import (
 	"testing"
 
 	"provctl/internal/fleet"
+	"provctl/internal/loopback/loopbacktest"
 )
 
 // scrape is what /metrics showed: each series by its name and labels, those of site left out.
 type scrape map[string]float64
-
-// freePort is a port that nobody uses now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // scrape reads the worker's metrics; nil while nobody serves them. Every series of ours must have the site.
 func (s *site) scrape(port int, name string) scrape {
@@ -103,7 +93,7 @@ func (s *site) received(action string) (received, ended float64) {
 func TestMetricsTellWhatTheNodesDid(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, options{nodes: 5})
-	nodes, port := s.fleet.Nodes(), freePort(t)
+	nodes, port := s.fleet.Nodes(), loopbacktest.Port(t)
 	life := func(evidence string) fleet.WorkerOptions {
 		return fleet.WorkerOptions{Shutdown: nodes[3:], Values: short(map[string]any{
 			"workers": 2, "site": "test", "monitor_port": port, "evidence": evidence,
@@ -195,12 +185,12 @@ func (s *site) firstLife(t *testing.T, m scrape) {
 func TestMonitorPortInUse(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, options{nodes: 1})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port := loopbacktest.Port(t)
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	port := l.Addr().(*net.TCPAddr).Port
 	s.reconfigure(fleet.WorkerOptions{Values: short(map[string]any{"site": "test", "monitor_port": port})})
 	before, pid := contents(t, s.files.StateDir), filepath.Join(t.TempDir(), "pid")
 	out, code := refused(t, "--config", s.files.Config, "--choria-config", s.files.ChoriaConfig, "--pid", pid)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"provctl/internal/fleet"
+	"provctl/internal/loopback/loopbacktest"
 )
 
 // The texts that a helper gives for its nodes, and a node gets: the worker forgets them.
@@ -181,7 +182,7 @@ func TestSecuritySecretsStayInMemory(t *testing.T) {
 	for name, x509 := range map[string]bool{"tokens": false, "certificates": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ports := [2]int{freePort(t), freePort(t)}
+			ports := [2]int{loopbacktest.Port(t), loopbacktest.Port(t)}
 			s := newSite(t, options{
 				nodes: 3,
 				fleet: func(o *fleet.Options) { o.X509 = x509 },

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"provctl/internal/fleet"
+	"provctl/internal/loopback/loopbacktest"
 )
 
 // screen is a tab of headless Chromium that shows the worker's status page.
@@ -124,7 +125,7 @@ func (b *screen) text(selector string) string {
 func TestStatusPageOfARealWorker(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, options{nodes: 4})
-	lost, port := s.fleet.Nodes()[0], freePort(t)
+	lost, port := s.fleet.Nodes()[0], loopbacktest.Port(t)
 	s.reconfigure(fleet.WorkerOptions{Values: short(map[string]any{"workers": 2, "evidence": "manual", "status_port": port})})
 	s.fleet.SetFault(lost, "configure", fleet.Fault{Kind: fleet.Drop})
 	blocked, release := filepath.Join(t.TempDir(), "blocked"), filepath.Join(t.TempDir(), "release")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"provctl/internal/loopback/loopbacktest"
 	"provctl/internal/metrics"
 	"provctl/journal"
 	"provctl/receipt"
@@ -69,12 +69,7 @@ func scraped(t *testing.T) catalogue {
 // fetch is what a scrape reads.
 func fetch(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	port := loopbacktest.Port(t)
 	stop, err := m.Serve(port, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

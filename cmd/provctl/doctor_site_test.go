@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"provctl/doctor"
 	"provctl/internal/control"
 	"provctl/internal/fleet"
+	"provctl/internal/loopback/loopbacktest"
 )
 
 // clinic is a real broker, with a worker's files for it.
@@ -107,19 +107,9 @@ func (c *clinic) sound(r doctor.Report, code int) {
 	}
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // TestDoctorOfASoundSite: all is well before the worker starts and while it runs, and looking disturbs neither.
 func TestDoctorOfASoundSite(t *testing.T) {
-	c := newClinic(t, fleet.Options{}, map[string]any{"monitor_port": freePort(t), "status_port": freePort(t)})
+	c := newClinic(t, fleet.Options{}, map[string]any{"monitor_port": loopbacktest.Port(t), "status_port": loopbacktest.Port(t)})
 	c.check(os.WriteFile(c.Helper, []byte("#!/bin/sh\ntouch "+c.path("helper-ran")+"\n"), 0o700))
 	before := c.files()
 	r, code := c.doctor()

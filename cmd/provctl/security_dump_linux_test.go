@@ -32,7 +32,7 @@ func TestSecurityAbortLeavesNoCore(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestSecurityAbortLeavesNoCore$")
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), abortEnv+"="+how, "GOTRACEBACK=crash")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), abortEnv+"="+how, "GOTRACEBACK=crash", "TMPDIR="+t.TempDir()) // it cannot tidy up
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGABRT {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +15,8 @@ import (
 	"github.com/choria-io/go-choria/choria"
 	"github.com/choria-io/go-choria/config"
 	"github.com/sirupsen/logrus"
+
+	"provctl/internal/loopback"
 )
 
 // ErrBrokerRunning is returned by StartBroker when the broker already runs.
@@ -27,7 +28,7 @@ const brokerStartTimeout = 30 * time.Second
 type broker struct {
 	keys    *keys
 	log     io.Writer
-	port    int
+	port    *loopback.Port
 	streams streams
 
 	mu   sync.Mutex
@@ -35,21 +36,7 @@ type broker struct {
 	done chan struct{}
 }
 
-// freePort asks the kernel for a port; somebody else could take it before the broker does, which start reports.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port on 127.0.0.1: %w", err)
-	}
-	defer l.Close()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("looking for a free port on 127.0.0.1: unexpected address %s", l.Addr())
-	}
-	return addr.Port, nil
-}
-
-func (b *broker) address() string { return fmt.Sprintf("127.0.0.1:%d", b.port) }
+func (b *broker) address() string { return fmt.Sprintf("127.0.0.1:%d", b.port.Number()) }
 
 func (b *broker) configuration() string {
 	return strings.Join(append([]string{
@@ -58,7 +45,7 @@ func (b *broker) configuration() string {
 		"plugin.choria.use_srv=false",
 		"plugin.choria.broker_network=true",
 		"plugin.choria.network.listen_address=127.0.0.1",
-		fmt.Sprintf("plugin.choria.network.client_port=%d", b.port),
+		fmt.Sprintf("plugin.choria.network.client_port=%d", b.port.Number()),
 		"plugin.choria.network.system.user=system",
 		"plugin.choria.network.system.password=" + b.keys.system,
 		"plugin.choria.network.provisioning.client_password=" + b.keys.password,

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"provctl/internal/loopback"
 )
 
 // Fleet is a running broker with its nodes. All methods may be called from several goroutines.
@@ -92,7 +94,7 @@ func (f *Fleet) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	port, err := freePort()
+	port, err := loopback.Reserve()
 	if err != nil {
 		return err
 	}
@@ -260,6 +262,9 @@ func (f *Fleet) close() {
 	}
 	if f.broker != nil {
 		f.StopBroker()
+		if err := f.broker.port.Close(); err != nil {
+			f.logf("giving up the broker's port: %v", err)
+		}
 	}
 	if f.control != nil {
 		_ = f.control.Close()

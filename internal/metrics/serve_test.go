@@ -14,18 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// freePort is a port that nobody uses now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
+	"provctl/internal/loopback/loopbacktest"
+)
 
 // buffer is a log that can be read while it is written.
 type buffer struct {
@@ -48,7 +39,7 @@ func (b *buffer) String() string {
 // served serves metrics for the test and returns how to fetch a path of it.
 func served(t *testing.T, m *Metrics, log *slog.Logger) func(path string) (int, string) {
 	t.Helper()
-	port := freePort(t)
+	port := loopbacktest.Port(t)
 	stop, err := m.Serve(port, log)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +110,7 @@ func TestPortInUse(t *testing.T) {
 }
 
 func TestStopFreesThePort(t *testing.T) {
-	port := freePort(t)
+	port := loopbacktest.Port(t)
 	for range 3 {
 		stop, err := New("s").Serve(port, slog.New(slog.DiscardHandler))
 		if err != nil {

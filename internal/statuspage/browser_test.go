@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,6 +18,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"provctl/internal/loopback/loopbacktest"
 )
 
 // chromium is one browser for all tests of the package, started by the first that needs it. Each test has a tab of its own.
@@ -79,7 +80,7 @@ func uncached() Options {
 // open serves a source and has a tab ready for it. stop ends the serving.
 func open(t *testing.T, src Source) (b *tab, stop func()) {
 	t.Helper()
-	port := freePort(t)
+	port := loopbacktest.Port(t)
 	stop, err := Serve(t.Context(), port, Handler(src, uncached()), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -240,15 +241,4 @@ func (b *tab) text(selector string) string {
 func (b *tab) texts(selector string) []string {
 	b.Helper()
 	return eval[[]string](b, fmt.Sprintf("[...document.querySelectorAll(%q)].map((e) => e.innerText)", selector))
-}
-
-// freePort is a port that nobody uses now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"provctl/internal/loopback/loopbacktest"
 )
 
 func fetch(t *testing.T, port int) (int, error) {
@@ -27,7 +29,7 @@ func fetch(t *testing.T, port int) (int, error) {
 }
 
 func TestServeAndStop(t *testing.T) {
-	port := freePort(t)
+	port := loopbacktest.Port(t)
 	for range 3 {
 		stop, err := Serve(t.Context(), port, Handler(calm(), Options{}), nil)
 		if err != nil {
@@ -46,7 +48,7 @@ func TestServeAndStop(t *testing.T) {
 
 // TestServeIsForThisHost: no other address of the machine has the port.
 func TestServeIsForThisHost(t *testing.T) {
-	port := freePort(t)
+	port := loopbacktest.Port(t)
 	stop, err := Serve(t.Context(), port, Handler(calm(), Options{}), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +62,7 @@ func TestServeIsForThisHost(t *testing.T) {
 }
 
 func TestServeEndsWithItsContext(t *testing.T) {
-	port := freePort(t)
+	port := loopbacktest.Port(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	stop, err := Serve(ctx, port, Handler(calm(), Options{}), nil)
 	if err != nil {
