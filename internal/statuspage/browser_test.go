@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,7 @@ type tab struct {
 
 	mu       sync.Mutex
 	problems []string
+	expected []string       // problems that contain one of these are none
 	requests map[string]int // by path
 }
 
@@ -139,28 +141,34 @@ func (b *tab) hear(event any) {
 	}
 }
 
-// heard are the problems so far.
+// heard are the problems so far that were not expected.
 func (b *tab) heard() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]string(nil), b.problems...)
+	return slices.DeleteFunc(slices.Clone(b.problems), func(p string) bool {
+		return slices.ContainsFunc(b.expected, func(text string) bool { return strings.Contains(p, text) })
+	})
 }
 
-// expect takes back the problems that contain a text, and fails if there is none.
+// tells waits for a problem that contains a text: the browser tells of what went wrong before or after the page shows it.
+func (b *tab) tells(text string) {
+	b.Helper()
+	deadline := soon(b.T)
+	for !slices.ContainsFunc(b.heard(), func(p string) bool { return strings.Contains(p, text) }) {
+		if deadline.Err() != nil {
+			b.Fatalf("nothing was told of %s: %q", text, b.heard())
+		}
+		eval[any](b, `new Promise(requestAnimationFrame)`)
+	}
+}
+
+// expect waits for a problem that contains a text and holds it, and more of its kind, against nobody: the page may ask again.
 func (b *tab) expect(text string) {
 	b.Helper()
+	b.tells(text)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var rest []string
-	for _, p := range b.problems {
-		if !strings.Contains(p, text) {
-			rest = append(rest, p)
-		}
-	}
-	if len(rest) == len(b.problems) {
-		b.Errorf("the page had no problem with %q, but %q", text, b.problems)
-	}
-	b.problems = rest
+	b.expected = append(b.expected, text)
 }
 
 func (b *tab) requested(path string) int {

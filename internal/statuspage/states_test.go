@@ -49,7 +49,7 @@ func TestErrorOfTheWorkerIsTold(t *testing.T) {
 	b.until(`document.querySelector("#notices").innerText.includes("The worker answers with an error: reading the worker's state: ")`)
 	f.change(func(f *fake) { f.err = nil })
 	b.until(`document.querySelector("#notices").innerText === ""`)
-	b.expect("500")
+	b.expect("status of 500")
 }
 
 func TestStates(t *testing.T) {
