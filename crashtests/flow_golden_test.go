@@ -52,6 +52,9 @@ func (s *site) toldAtInfo() string {
 	ofClock, _ := doctor.ClockWarning(func() (doctor.ClockState, error) { return doctor.ClockState{}, nil })
 	warned := false
 	for text := range strings.Lines(read(s.t, s.log)) {
+		if key := repeated(text); key != "" {
+			s.t.Errorf("a line of the log has the key %q twice: %s", key, text)
+		}
 		var l struct{ Level, Node, Msg string }
 		if err := json.Unmarshal([]byte(text), &l); err == nil && l.Level == "DEBUG" {
 			continue
@@ -71,6 +74,27 @@ func (s *site) toldAtInfo() string {
 		b.WriteString(l.text)
 	}
 	return b.String()
+}
+
+// repeated is a key that a JSON object has twice, of which a reader would take either; "" if none.
+func repeated(object string) string {
+	d := json.NewDecoder(strings.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return ""
+	}
+	seen := map[json.Token]bool{}
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			break
+		}
+		if seen[key] {
+			return fmt.Sprint(key)
+		}
+		seen[key] = true
+	}
+	return ""
 }
 
 // golden compares a text with a file of testdata, or writes it with -update.

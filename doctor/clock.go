@@ -16,7 +16,9 @@ const clockSteady = time.Minute
 // setClock is what helps against most of what is wrong with a clock.
 const setClock = "set the clock (timedatectl set-ntp true, or chronyc makestep), and keep it synchronised; with a wrong clock nodes refuse requests and tokens"
 
-// keepClock is what to do about a clock that is right by chance.
+// unkept is a clock that is right by chance, and keepClock what to do about it.
+const unkept = "by the kernel nothing keeps the clock in time"
+
 const keepClock = "run a time service (timedatectl set-ntp true): requests count for effect_ttl, and no node's clock may be off by more than clock_skew"
 
 // ClockWarning says what is wrong with a clock that nothing keeps in time, and what to do; empty if nothing is, or nobody knows. For
@@ -25,7 +27,7 @@ func ClockWarning(clock func() (ClockState, error)) (found, remedy string) {
 	if state, err := clock(); err != nil || state.Synchronised {
 		return "", ""
 	}
-	return "by the kernel nothing keeps the clock in time", keepClock
+	return unkept, keepClock
 }
 
 // KernelClock asks the kernel and changes nothing; see adjtimex(2).
@@ -59,7 +61,7 @@ func (v *visit) clock() {
 	case err != nil:
 		v.skip(checkClock, "it is %s; whether the clock is kept in time cannot be told: %v", stamp(now), err)
 	case !state.Synchronised:
-		v.warn(checkClock, keepClock, "it is %s, and by the kernel nothing keeps the clock in time", stamp(now))
+		v.warn(checkClock, keepClock, "it is %s, and "+unkept, stamp(now))
 	default:
 		v.ok(checkClock, "it is %s, synchronised to within %s by the kernel", stamp(now), state.MaxError.Round(time.Millisecond))
 	}

@@ -77,7 +77,7 @@ func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bo
 	defer closeLog()
 	slog.SetDefault(log)
 	if found, remedy := doctor.ClockWarning(doctor.KernelClock); found != "" {
-		log.Warn(found, "time", time.Now().UTC(), "hint", remedy)
+		log.Warn(found, "hint", remedy)
 	}
 	ctx, stop := stopOnSignal(ctx, log)
 	defer stop()

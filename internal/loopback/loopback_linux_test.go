@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// only has the kernel choose from one port alone (ip(7), IP_LOCAL_PORT_RANGE).
+// only has the kernel choose from one port alone (ip(7), IP_LOCAL_PORT_RANGE, since Linux 6.3).
 func only(port int) func(string, string, syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var set error
@@ -48,9 +49,14 @@ func TestReservedPort(t *testing.T) {
 		}
 		return listens, connects
 	}
+	untold := false
 	kept := func(p *Port, when string) {
 		t.Helper()
-		if listens, connects := byChance(p.Number()); !errors.Is(listens, unix.EADDRINUSE) || !errors.Is(connects, unix.EADDRNOTAVAIL) {
+		listens, connects := byChance(p.Number())
+		if untold = errors.Is(listens, unix.ENOPROTOOPT); untold {
+			return
+		}
+		if !errors.Is(listens, unix.EADDRINUSE) || !errors.Is(connects, unix.EADDRNOTAVAIL) {
 			t.Errorf("%s: to listen on any port gives %v, to connect %v", when, listens, connects)
 		}
 	}
@@ -80,11 +86,22 @@ func TestReservedPort(t *testing.T) {
 		t.Error(err)
 	}
 
-	q := free() // on which nobody listened: else what is left of its connections keeps it, too
-	if err := q.Close(); err != nil {
-		t.Error(err)
+	if untold {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("this kernel is older than 6.3: run the tests on a later one, or nobody knows whether a reserved port is kept")
+		}
+		t.Log("NOT RUN, for want of Linux 6.3: who gets a port by chance")
+		return
 	}
-	if listens, connects := byChance(q.Number()); listens != nil || connects != nil {
-		t.Errorf("a port that is not reserved: to listen gives %v, to connect %v", listens, connects)
+	var listens, connects error
+	for range 10 { // one that is free may be somebody's the moment after
+		q := free() // on which nobody listened: else what is left of its connections keeps it, too
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+		if listens, connects = byChance(q.Number()); listens == nil && connects == nil {
+			return
+		}
 	}
+	t.Errorf("a port that is not reserved: to listen gives %v, to connect %v", listens, connects)
 }
