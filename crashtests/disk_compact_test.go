@@ -16,7 +16,6 @@ import (
 	"provctl/crashtests/tracefs"
 	"provctl/journal"
 	"provctl/journal/journaltest"
-	"provctl/receipt"
 )
 
 // The test binary is the child of some sweeps: what it runs is named in its environment.
@@ -56,14 +55,7 @@ func sampleJournal(t *testing.T) (dir string) {
 		},
 		Verify: func(string) error { return journal.Verify(filepath.Join(dir, "journal.db")) },
 	})
-	for i := range 40 {
-		b.Admit(receipt.NodeID(fmt.Sprintf("waits-%d", i)), journal.Admitted)
-	}
-	for i := range 10 {
-		job := b.Claimed(receipt.NodeID(fmt.Sprintf("done-%d", i)))
-		b.Done(job.ID, receipt.Configure, journaltest.Life(1), receipt.ReplyApplied, journal.Next{Event: receipt.End, Result: receipt.Provisioned})
-	}
-	b.Unknown("blocked", receipt.Configure)
+	b.Fill()
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	"provctl/journal"
 	"provctl/receipt"
 )
@@ -38,7 +40,8 @@ type damage struct {
 // harmed is a sound state directory to make damages of. other and newer are the journals of another directory and of a later version.
 type harmed struct {
 	db, marker, other, newer []byte
-	used                     int // bytes of db that the newer meta page counts
+	used                     int            // bytes of db that the newer meta page counts
+	last                     map[string]int // by bucket with a tree of its own: where the last leaf page begins
 }
 
 func loadHarmed(dir string) (h harmed, err error) {
@@ -54,7 +57,31 @@ func loadHarmed(dir string) (h harmed, err error) {
 		h.used = max(h.used, pageSize*int(binary.NativeEndian.Uint64(h.db[at+16+40:]))) //nolint:gosec // of a sound file
 	}
 	h.db = h.db[:h.used] // without what was grown in advance
-	return h, nil
+	h.last, err = lastLeaves(filepath.Join(dir, "journal.db"), h.db)
+	return h, err
+}
+
+func lastLeaves(path string, b []byte) (map[string]int, error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	all := map[string]int{}
+	return all, db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, in *bolt.Bucket) error {
+			for id := int(in.Root()); id != 0; { //nolint:gosec // of a sound file
+				page := b[id*pageSize:]
+				flags, count := binary.NativeEndian.Uint16(page[8:]), int(binary.NativeEndian.Uint16(page[10:]))
+				if flags != 1 { // no branch
+					all[string(name)], id = id*pageSize, 0
+				} else {
+					id = int(binary.NativeEndian.Uint64(page[16*count+8:])) //nolint:gosec // the last element's page, likewise
+				}
+			}
+			return nil
+		})
+	})
 }
 
 // of makes a damage of a changed copy of the journal.
@@ -65,7 +92,7 @@ func (h harmed) of(name string, must bool, change func(db []byte) []byte) damage
 // all lists the damages in a fixed order.
 func (h harmed) all(wide bool) iter.Seq[damage] {
 	return func(yield func(damage) bool) {
-		for _, group := range []func(bool, func(damage) bool) bool{h.cuts, h.metas, h.zeros, h.flips, h.foreign, h.markers} {
+		for _, group := range []func(bool, func(damage) bool) bool{h.cuts, h.metas, h.zeros, h.counts, h.shorter, h.flips, h.foreign, h.markers} {
 			if !group(wide, yield) {
 				return
 			}
@@ -106,6 +133,34 @@ func (h harmed) zeros(_ bool, yield func(damage) bool) bool {
 		next := (n + pageSize) % h.used
 		d := h.of(fmt.Sprintf("page %d overwritten by its neighbour", n/pageSize), false, func(db []byte) []byte {
 			copy(db[n:n+pageSize], h.db[next:next+pageSize])
+			return db
+		})
+		if !yield(d) {
+			return false
+		}
+	}
+	return true
+}
+
+// counts flips each bit of how many elements a page says that it has: what a page loses by that, no record's own checksum covers.
+func (h harmed) counts(_ bool, yield func(damage) bool) bool {
+	for at := 2 * pageSize; at < h.used; at += pageSize {
+		for bit := range 16 {
+			name := fmt.Sprintf("bit %d of the count of page %d", bit, at/pageSize)
+			if !yield(h.of(name, false, func(db []byte) []byte { db[at+10+bit/8] ^= 1 << (bit % 8); return db })) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// shorter takes the last element from a bucket's last page, as the page itself would tell it: nothing else of the file changes.
+func (h harmed) shorter(_ bool, yield func(damage) bool) bool {
+	for _, bucket := range slices.Sorted(maps.Keys(h.last)) {
+		at := h.last[bucket] + 10
+		d := h.of("bucket "+bucket+" without its last element", true, func(db []byte) []byte {
+			binary.NativeEndian.PutUint16(db[at:], binary.NativeEndian.Uint16(db[at:])-1)
 			return db
 		})
 		if !yield(d) {
@@ -183,7 +238,7 @@ const (
 // outcome is a line that a child prints before and after each damage.
 type outcome struct {
 	Name, Is, Said string
-	Shown          bool // a reader, which checks less, shows the state as it is
+	Shown          bool // a reader, which does not compare the records with each other, shows the state as it is
 }
 
 // damageShard opens every damage of its share; it is the child, since a damaged file may end who maps it.
@@ -197,7 +252,7 @@ func damageShard(arg string) error {
 	if err != nil {
 		return err
 	}
-	want, err := journal.Read(dir)
+	want, err := stateOf(dir)
 	if err != nil {
 		return err
 	}
@@ -226,20 +281,49 @@ func (d damage) lay(dir string) error {
 	return errors.Join(os.WriteFile(filepath.Join(dir, "journal.db"), d.db, 0o600), os.WriteFile(filepath.Join(dir, "journal.marker"), d.marker, 0o600))
 }
 
+// state is all that a directory holds, as JSON: what needs a person, and each record.
+type state struct{ snapshot, records string }
+
+func inWords(s journal.Snapshot) string {
+	s.Taken, s.Info.Path = time.Time{}, ""
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// stateOf is what readers show of a directory.
+func stateOf(dir string) (state, error) {
+	got, err := journal.Read(dir)
+	if err != nil {
+		return state{}, err
+	}
+	var records bytes.Buffer
+	out := json.NewEncoder(&records)
+	_, err = journal.Export(dir, func(r journal.Exported) error {
+		if r.Journal != nil {
+			r.Journal.Path = ""
+		}
+		return out.Encode(r)
+	})
+	return state{inWords(got), records.String()}, err
+}
+
 // opened reads a directory as an inspector does, and opens it as a worker does.
-func opened(dir string, want journal.Snapshot) outcome {
-	got, readErr := journal.Read(dir)
+func opened(dir string, want state) outcome {
+	got, readErr := stateOf(dir)
 	j, err := journal.Open(dir, journal.Options{})
 	if err == nil {
 		var own journal.Snapshot
 		own, err = j.Snapshot()
-		if err = errors.Join(err, j.Close()); err == nil && !sameState(own, want) {
-			return outcome{Is: different, Said: fmt.Sprintf("a worker opens %+v in place of %+v", own.Info, want.Info)}
+		if err = errors.Join(err, j.Close()); err == nil && inWords(own) != want.snapshot {
+			return outcome{Is: different, Said: "a worker opens " + excerpt(inWords(own)) + " in place of " + excerpt(want.snapshot)}
 		}
 	}
 	switch {
-	case readErr == nil && !sameState(got, want):
-		return outcome{Is: different, Said: fmt.Sprintf("a reader shows %+v in place of %+v", got.Info, want.Info)}
+	case readErr == nil && got != want:
+		return outcome{Is: different, Said: fmt.Sprintf("a worker says %v, and a reader shows %s in place of %s", err, excerpt(got.snapshot), excerpt(want.snapshot))}
 	case readErr != nil && !errors.Is(readErr, receipt.ErrDamaged):
 		return outcome{Is: failed, Said: readErr.Error()}
 	case err == nil && readErr != nil:
@@ -252,13 +336,43 @@ func opened(dir string, want journal.Snapshot) outcome {
 	return outcome{Is: unharmed, Shown: true}
 }
 
-func sameState(a, b journal.Snapshot) bool {
-	for _, s := range []*journal.Snapshot{&a, &b} {
-		s.Taken, s.Info.Path = time.Time{}, ""
+// toHarm is a directory with what damages are made of.
+func toHarm(t *testing.T) (dir string, h harmed) {
+	t.Helper()
+	dir = sampleJournal(t)
+	for name, from := range map[string]string{"other.db": sampleJournal(t), "newer.db": dir} {
+		write(t, filepath.Join(dir, name), read(t, filepath.Join(from, "journal.db")))
 	}
-	x, e1 := json.Marshal(a)
-	y, e2 := json.Marshal(b)
-	return errors.Join(e1, e2) == nil && bytes.Equal(x, y)
+	newerFormat(t, filepath.Join(dir, "newer.db"))
+	h, err := loadHarmed(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, h
+}
+
+// replayDamage opens one damage, in this process.
+func replayDamage(t *testing.T, name string) {
+	t.Helper()
+	dir, h := toHarm(t)
+	want, err := stateOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := range h.all(true) {
+		if d.name != name {
+			continue
+		}
+		work := fastDir(t)
+		if err := d.lay(work); err != nil {
+			t.Fatal(err)
+		}
+		if o := opened(work, want); o.Is != noticed && (d.must || o.Is != unharmed) {
+			t.Errorf("%s: %s\nCASE='%s%s'", o.Is, o.Said, damageTest, name)
+		}
+		return
+	}
+	t.Errorf("there is no damage %q", name)
 }
 
 // TestSweep7Corruption damages a journal in every way there is a name for. Each must be called damaged, or change nothing that
@@ -268,15 +382,7 @@ func TestSweep7Corruption(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	dir := sampleJournal(t)
-	for name, from := range map[string]string{"other.db": sampleJournal(t), "newer.db": dir} {
-		write(t, filepath.Join(dir, name), read(t, filepath.Join(from, "journal.db")))
-	}
-	newerFormat(t, filepath.Join(dir, "newer.db"))
-	h, err := loadHarmed(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, h := toHarm(t)
 	const shards = 2
 	results := make([]map[string]outcome, shards)
 	var wg sync.WaitGroup

@@ -66,7 +66,7 @@ func withReadOnly(path string, wait time.Duration, f func(*bolt.DB) error) error
 	if err != nil {
 		return fmt.Errorf("journal %s: %w", path, err)
 	}
-	if err := checkPages(own, info.Size()); err != nil {
+	if err := checkPages(own, info.Size(), true); err != nil {
 		return fmt.Errorf("journal %s: %w", path, err)
 	}
 	var file *os.File

@@ -101,16 +101,26 @@ type pageWalk struct {
 	used    []atomic.Bool // by page; shared by the walks through a file
 	free    []bool        // by page
 	buffers [][]byte      // by depth: a page is in use while those below it are visited
-	buckets []uint64      // root pages of what lies in the root bucket, to be walked next
+	buckets []treeRoot    // what lies in the root bucket, to be walked next
+	seals   bool          // whether the values of our buckets are held against their seals
+	ours    string        // the bucket whose values are, empty for none, and its bucketSum
+	sum     uint32
 }
 
-// checkPages checks that a bbolt file's pages hold together, by reads alone.
-func checkPages(f io.ReaderAt, size int64) error {
+// treeRoot is where a bucket with a tree of its own begins.
+type treeRoot struct {
+	name string
+	page uint64
+}
+
+// checkPages checks that a bbolt file's pages hold together, by reads alone. With seals every value of our buckets must carry the checksum
+// of its place and content as well, so that whoever reads some of them later misses none whose key is another one now.
+func checkPages(f io.ReaderAt, size int64, seals bool) error {
 	m, err := newestMeta(f, size)
 	if err != nil {
 		return err
 	}
-	w := &pageWalk{f: f, m: m, used: make([]atomic.Bool, m.pages), free: make([]bool, m.pages)} // no more pages than the file holds
+	w := &pageWalk{f: f, m: m, used: make([]atomic.Bool, m.pages), free: make([]bool, m.pages), seals: seals} // no more pages than the file holds
 	w.used[0].Store(true)
 	w.used[1].Store(true)
 	if err := w.metaHeaders(); err != nil {
@@ -137,9 +147,10 @@ func checkPages(f io.ReaderAt, size int64) error {
 func (w *pageWalk) bucketTrees() error {
 	errs := make([]error, len(w.buckets))
 	var wg sync.WaitGroup
-	for i, root := range w.buckets {
-		own := &pageWalk{f: w.f, m: w.m, used: w.used, free: w.free}
-		wg.Go(func() { errs[i] = own.tree(root, nil, nil, 1) })
+	for i, b := range w.buckets {
+		own := &pageWalk{f: w.f, m: w.m, used: w.used, free: w.free, seals: w.seals}
+		own.enter(b.name)
+		wg.Go(func() { errs[i] = own.tree(b.page, nil, nil, 1) })
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -148,6 +159,13 @@ func (w *pageWalk) bucketTrees() error {
 		}
 	}
 	return nil
+}
+
+// enter begins with a bucket, whose values are to be held against their seals if it is one of ours.
+func (w *pageWalk) enter(bucket string) {
+	if w.ours = ""; w.seals && slices.Contains(buckets, bucket) {
+		w.ours, w.sum = bucket, bucketSum(bucket)
+	}
 }
 
 // metaHeaders checks what the meta pages say of themselves: their checksums do not cover it, and bbolt's check panics on it.
@@ -238,7 +256,8 @@ func (w *pageWalk) tree(id uint64, low, high []byte, depth int) error {
 	}
 	switch flags {
 	case flagLeaf:
-		return w.leaf(b, id, int(count), low, high, depth)
+		_, err := w.leaf(b, id, int(count), low, high, depth)
+		return err
 	case flagBranch:
 		return w.branch(b, id, int(count), low, high, depth)
 	default:
@@ -246,22 +265,63 @@ func (w *pageWalk) tree(id uint64, low, high []byte, depth int) error {
 	}
 }
 
+// packed reads the elements of a page in their order. bbolt writes their keys and values behind the last of them without a gap
+// (internal/common/inode.go:68, WriteInodeToPage), so an element that begins elsewhere tells that the page has lost or gained some.
+type packed struct {
+	b     []byte
+	count int
+	next  uint64 // where the next key begins
+}
+
+// packedPage reads a page that is said to have a number of elements. One without any is zero where the first would be
+// (tx.go:583, write): nothing else tells whether there was one.
+func packedPage(b []byte, count int) (packed, error) {
+	ends := pageHeader + count*elementBytes
+	switch {
+	case ends > len(b):
+		return packed{}, fmt.Errorf("%d elements in %d bytes", count, len(b))
+	case count == 0 && len(bytes.Trim(b[pageHeader:min(len(b), pageHeader+elementBytes)], "\x00")) > 0:
+		return packed{}, errors.New("no elements, and something where the first would be")
+	}
+	return packed{b: b, count: count, next: uint64(ends)}, nil
+}
+
+// element returns the bytes of element number i.
+func (p *packed) element(i int) []byte { return p.b[pageHeader+i*elementBytes:][:elementBytes] }
+
+// take returns the key of element number i and the value behind it, which lie at the position that the element gives.
+func (p *packed) take(i int, pos, key, value uint32) ([]byte, []byte, error) {
+	from := uint64(pageHeader+i*elementBytes) + uint64(pos)
+	size := uint64(key) + uint64(value)
+	switch {
+	case key == 0:
+		return nil, nil, fmt.Errorf("element %d of %d has no key", i, p.count)
+	case from+size > uint64(len(p.b)):
+		return nil, nil, fmt.Errorf("element %d of %d: %d bytes at %d, in a page of %d", i, p.count, size, from, len(p.b))
+	case from != p.next:
+		return nil, nil, fmt.Errorf("element %d of %d: it lies at %d and should at %d, as if there were more or fewer", i, p.count, from, p.next)
+	}
+	p.next += size
+	both := p.b[from:p.next]
+	return both[:key], both[key:], nil
+}
+
 func (w *pageWalk) branch(b []byte, id uint64, count int, low, high []byte, depth int) error {
+	p, err := packedPage(b, count)
+	if err == nil && count == 0 {
+		err = errors.New("no elements")
+	}
+	if err != nil {
+		return badFile("branch page %d: %w", id, err)
+	}
 	keys := make([][]byte, count)
 	kids := make([]uint64, count)
 	for i := range count {
-		at := pageHeader + i*elementBytes
-		if at+elementBytes > len(b) {
-			return badFile("branch page %d has %d elements", id, count)
-		}
-		var err error
-		if keys[i], err = cut(b, at, native.Uint32(b[at:]), native.Uint32(b[at+4:])); err != nil {
+		e := p.element(i)
+		if keys[i], _, err = p.take(i, native.Uint32(e), native.Uint32(e[4:]), 0); err != nil {
 			return badFile("branch page %d: %w", id, err)
 		}
-		kids[i] = native.Uint64(b[at+8:])
-	}
-	if count == 0 {
-		return badFile("branch page %d has no elements", id)
+		kids[i] = native.Uint64(e[8:])
 	}
 	for i, key := range keys {
 		if outOfOrder(i, keys[max(0, i-1)], key, low, high) {
@@ -280,47 +340,49 @@ func (w *pageWalk) branch(b []byte, id uint64, count int, low, high []byte, dept
 	return nil
 }
 
-func (w *pageWalk) leaf(b []byte, id uint64, count int, low, high []byte, depth int) error {
+// leaf checks a leaf page, of which only the root of a tree can be empty, and returns where its last value ends.
+func (w *pageWalk) leaf(b []byte, id uint64, count int, low, high []byte, depth int) (end uint64, err error) {
+	p, err := packedPage(b, count)
+	if err == nil && count == 0 && low != nil {
+		err = errors.New("no elements, below a branch")
+	}
+	if err != nil {
+		return 0, badFile("leaf page %d: %w", id, err)
+	}
 	var before []byte
 	for i := range count {
-		at := pageHeader + i*elementBytes
-		if at+elementBytes > len(b) {
-			return badFile("leaf page %d has %d elements", id, count)
-		}
-		size := native.Uint32(b[at+8:])
-		key, err := cut(b, at, native.Uint32(b[at+4:]), size)
+		e := p.element(i)
+		key, value, err := p.take(i, native.Uint32(e[4:]), native.Uint32(e[8:]), native.Uint32(e[12:]))
 		if err != nil {
-			return badFile("leaf page %d: %w", id, err)
-		}
-		value, err := cut(b, at, native.Uint32(b[at+4:])+size, native.Uint32(b[at+12:]))
-		if err != nil {
-			return badFile("leaf page %d: %w", id, err)
+			return 0, badFile("leaf page %d: %w", id, err)
 		}
 		if outOfOrder(i, before, key, low, high) {
-			return badFile("leaf page %d: key %d is out of order", id, i)
+			return 0, badFile("leaf page %d: key %d is out of order", id, i)
 		}
 		before = key
-		switch flags := native.Uint32(b[at:]); flags {
-		case 0:
-		case flagBucket:
-			if err := w.child(value, id, depth); err != nil {
-				return err
-			}
-		default:
-			return badFile("leaf page %d: element of type %#x", id, flags)
+		switch flags := native.Uint32(e); {
+		case flags == flagBucket:
+			err = w.child(string(key), value, id, depth)
+		case flags != 0:
+			err = badFile("leaf page %d: element of type %#x", id, flags)
+		case w.ours != "" && !sealFits(w.sum, key, value):
+			err = badFile("%s/%q: wrong version or checksum", w.ours, key)
+		}
+		if err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	return p.next, nil
 }
 
 // child checks a bucket, which lies in a tree of its own or inline as a leaf page behind its header.
-func (w *pageWalk) child(value []byte, id uint64, depth int) error {
+func (w *pageWalk) child(name string, value []byte, id uint64, depth int) error {
 	if len(value) < bucketBytes {
 		return badFile("leaf page %d: bucket of %d bytes", id, len(value))
 	}
 	if root := native.Uint64(value); root != 0 {
 		if depth == 0 && len(w.buckets) < maxBuckets {
-			w.buckets = append(w.buckets, root)
+			w.buckets = append(w.buckets, treeRoot{name, root})
 			return nil
 		}
 		return w.tree(root, nil, nil, depth+1)
@@ -329,15 +391,15 @@ func (w *pageWalk) child(value []byte, id uint64, depth int) error {
 	if len(inline) < pageHeader || native.Uint16(inline[8:]) != flagLeaf || depth > maxTreeDepth {
 		return badFile("leaf page %d: inline bucket of %d bytes", id, len(inline))
 	}
-	return w.leaf(inline, id, int(native.Uint16(inline[10:])), nil, nil, depth+1)
-}
-
-func cut(b []byte, at int, pos, size uint32) ([]byte, error) {
-	from := uint64(at) + uint64(pos)
-	if from+uint64(size) > uint64(len(b)) {
-		return nil, fmt.Errorf("an element at %d with %d bytes, in a page of %d", from, size, len(b))
+	if depth == 0 {
+		w.enter(name)
+		defer w.enter("")
 	}
-	return b[from : from+uint64(size)], nil
+	end, err := w.leaf(inline, id, int(native.Uint16(inline[10:])), nil, nil, depth+1)
+	if err == nil && end != uint64(len(inline)) {
+		err = badFile("leaf page %d: inline bucket of %d bytes, which holds %d", id, len(inline), end)
+	}
+	return err
 }
 
 // outOfOrder reports whether key number i does not come after the one before it, or lies outside of [low, high).

@@ -24,7 +24,7 @@ const fuzzPage = 1024
 // (2 bytes), and what to write there (2 bytes).
 func FuzzPages(f *testing.F) {
 	whole := pageFile(f)
-	if err := checkPages(bytes.NewReader(whole), int64(len(whole))); err != nil {
+	if err := checkPages(bytes.NewReader(whole), int64(len(whole)), false); err != nil {
 		f.Fatalf("the file as bbolt wrote it: %v", err)
 	}
 	f.Add([]byte{0, 16, 0, 0}, uint16(0))
@@ -36,7 +36,7 @@ func FuzzPages(f *testing.F) {
 			copy(b[at:], edits[2:4])
 		}
 		resum(b)
-		if err := checkPages(bytes.NewReader(b), int64(len(b))); err != nil {
+		if err := checkPages(bytes.NewReader(b), int64(len(b)), false); err != nil {
 			if !errors.Is(err, receipt.ErrDamaged) || !strings.Contains(err.Error(), "restore") || strings.Contains(err.Error(), "%!") {
 				t.Fatalf("%v, want ErrDamaged with a remedy", err)
 			}

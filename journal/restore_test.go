@@ -112,7 +112,7 @@ func (r restorable) restored(t *testing.T, got journal.Restored) {
 	must(t, err)
 	acts, err := j.Audit(0)
 	must(t, err)
-	if len(open) != 1 || len(acts) != 1 || acts[0].Did != journal.DidAccept || acts[0].By != "me" || !strings.HasPrefix(acts[0].Result, "restored from "+r.file) {
+	if len(open) != 1 || len(acts) != 2 || acts[1].Did != journal.DidAccept || acts[1].By != "me" || !strings.HasPrefix(acts[1].Result, "restored from "+r.file) {
 		t.Errorf("open %d, acts %+v", len(open), acts)
 	}
 	must(t, j.Close())

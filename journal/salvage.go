@@ -62,7 +62,7 @@ func salvaged(dir string, show func(Exported)) (Snapshot, []Lost, error) {
 	if best == nil {
 		return Snapshot{}, nil, fmt.Errorf("journal %s: %w", path, badFile("neither meta page is valid: this is no bbolt file, or both were overwritten"))
 	}
-	if err := checkPages(f, info.Size()); err != nil {
+	if err := checkPages(f, info.Size(), len(best.lost) == 0); err != nil {
 		best.lose("the file", err) // what it leads to may be old, or not all
 	}
 	best.missing()
@@ -132,11 +132,12 @@ func (s *salvage) tree(id uint64, bucket string, depth int) {
 	case flags == flagLeaf:
 		s.leaf(b, place, int(count), bucket, depth)
 	case flags == flagBranch:
-		kids := make([]uint64, 0, count)
-		for i := range int(count) {
+		n := elements(b, int(count), 0)
+		kids := make([]uint64, 0, n)
+		for i := range n {
 			at := pageHeader + i*elementBytes
 			if at+elementBytes > len(b) {
-				s.lose(place, fmt.Errorf("it has %d elements", count))
+				s.lose(place, fmt.Errorf("it has %d elements", n))
 				break
 			}
 			kids = append(kids, native.Uint64(b[at+8:]))
@@ -149,7 +150,21 @@ func (s *salvage) tree(id uint64, bucket string, depth int) {
 	}
 }
 
+// elements tells how many elements a page really has by the position of its first key, which lies behind the last of them: it says a
+// number, and where the position is there. Of two that differ the greater one counts, since each record shows whether it is one.
+func elements(b []byte, said, pos int) int {
+	if len(b) < pageHeader+elementBytes {
+		return said
+	}
+	behind := int(native.Uint32(b[pageHeader+pos:]))
+	if behind%elementBytes != 0 || pageHeader+behind > len(b) {
+		return said
+	}
+	return max(said, behind/elementBytes)
+}
+
 func (s *salvage) leaf(b []byte, place string, count int, bucket string, depth int) {
+	count = elements(b, count, 4)
 	for i := range count {
 		at := pageHeader + i*elementBytes
 		if at+elementBytes > len(b) {
@@ -174,6 +189,15 @@ func (s *salvage) leaf(b []byte, place string, count int, bucket string, depth i
 			s.lose(place, fmt.Errorf("element %d is of the wrong type", i))
 		}
 	}
+}
+
+// cut returns a part of a page at a position that is counted from a place in it.
+func cut(b []byte, at int, pos, size uint32) ([]byte, error) {
+	from := uint64(at) + uint64(pos)
+	if from+uint64(size) > uint64(len(b)) {
+		return nil, fmt.Errorf("an element at %d with %d bytes, in a page of %d", from, size, len(b))
+	}
+	return b[from : from+uint64(size)], nil
 }
 
 func (s *salvage) bucket(value []byte, name string, depth int) {

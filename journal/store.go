@@ -180,20 +180,29 @@ func save[T receipt.Record](s *store, bucket, key string, v T) error {
 func sealed(bucket, key string, content []byte) []byte {
 	out := make([]byte, 5, 5+len(content))
 	out[0] = receipt.FormatVersion
-	binary.BigEndian.PutUint32(out[1:], placeSum(bucket, key, content))
+	binary.BigEndian.PutUint32(out[1:], placeSum(bucketSum(bucket), []byte(key), content))
 	return append(out, content...)
 }
 
 func unsealed(bucket, key string, b []byte) ([]byte, error) {
-	if len(b) < 5 || b[0] != receipt.FormatVersion || binary.BigEndian.Uint32(b[1:]) != placeSum(bucket, key, b[5:]) {
+	if !sealFits(bucketSum(bucket), []byte(key), b) {
 		return nil, fmt.Errorf("%w: %s/%q: wrong version or checksum", receipt.ErrDamaged, bucket, key)
 	}
 	return b[5:], nil
 }
 
-func placeSum(bucket, key string, content []byte) uint32 {
-	sum := crc32.Checksum([]byte(bucket+"/"+key+"\x00"), castagnoli)
-	return crc32.Update(sum, castagnoli, content)
+// sealFits reports whether a value carries the checksum of its place and content. bucketSum is placeSum's beginning.
+func sealFits(bucketSum uint32, key, b []byte) bool {
+	return len(b) >= 5 && b[0] == receipt.FormatVersion && binary.BigEndian.Uint32(b[1:]) == placeSum(bucketSum, key, b[5:])
+}
+
+// bucketSum is the part of a checksum that the values of a bucket have in common.
+func bucketSum(bucket string) uint32 { return crc32.Checksum([]byte(bucket+"/"), castagnoli) }
+
+var zero = []byte{0}
+
+func placeSum(bucketSum uint32, key, content []byte) uint32 {
+	return crc32.Update(crc32.Update(crc32.Update(bucketSum, castagnoli, key), castagnoli, zero), castagnoli, content)
 }
 
 func (s *store) refer(bucket, key, to string) { s.put(bucket, key, sealed(bucket, key, []byte(to))) }

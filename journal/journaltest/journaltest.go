@@ -249,3 +249,18 @@ func (b *Bench) SawIdle(i receipt.Incarnation) receipt.Evidence {
 func (b *Bench) SawReply(e receipt.Event, text string) receipt.Evidence {
 	return receipt.Evidence{Kind: receipt.SawReply, Source: "node", At: b.Clock.Now(), Reply: &receipt.ReplySeen{Text: text, Means: e}}
 }
+
+// Fill puts some of everything into a store, and enough of it for trees of pages: for those who damage its file.
+func (b *Bench) Fill() {
+	b.T.Helper()
+	for i := range 40 {
+		b.Admit(receipt.NodeID(fmt.Sprintf("waits-%d", i)), journal.Admitted)
+	}
+	for i := range 10 {
+		job := b.Claimed(receipt.NodeID(fmt.Sprintf("done-%d", i)))
+		b.Done(job.ID, receipt.Configure, Life(1), receipt.ReplyApplied, journal.Next{Event: receipt.End, Result: receipt.Provisioned})
+	}
+	_, err := b.Store.AdmitByHand(b.Ctx(), "by-hand", "me", "it was left out")
+	b.ok(err)
+	b.Unknown("blocked", receipt.Configure)
+}
