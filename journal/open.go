@@ -84,10 +84,8 @@ func (j *Journal) load(m mark) error {
 			if err != nil {
 				return err
 			}
-			for _, name := range bucketsOf(record.Format) {
-				if _, err := s.bucket(name); err != nil {
-					return err
-				}
+			if err := s.checkBuckets(record.Format); err != nil {
+				return err
 			}
 			j.meta = record
 			return m.covers(record.info(j.path))

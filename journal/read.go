@@ -178,6 +178,9 @@ func readOnly(dir string, f func(*store) error) error {
 			if err == nil {
 				err = m.covers(record.info(path))
 			}
+			if err == nil {
+				err = s.checkBuckets(record.Format)
+			}
 			if err != nil {
 				return err
 			}

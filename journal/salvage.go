@@ -93,6 +93,7 @@ type salvage struct {
 	snapshot Snapshot
 	show     func(Exported)
 	records  int               // that were read
+	format   int               // of the journal, 0 if its record of itself was not read
 	have     map[string]bool   // places of records that were read
 	refer    map[string]string // places that records refer to, and from where
 	lost     []Lost
@@ -202,8 +203,11 @@ func cut(b []byte, at int, pos, size uint32) ([]byte, error) {
 
 func (s *salvage) bucket(value []byte, name string, depth int) {
 	place := "bucket " + clip(name)
+	s.have[place] = true
 	switch {
-	case !slices.Contains([]string{metaBucket, jobBucket, recBucket, nodeBucket, auditBucket}, name): // an index, or none of ours
+	case slices.Contains([]string{openBucket, activeBuck, endedBucket, tombBucket, lifeBucket}, name): // an index
+	case !slices.Contains(buckets, name):
+		s.lose(place, errors.New("there is none of that name"))
 	case len(value) < bucketBytes:
 		s.lose(place, fmt.Errorf("its header has %d bytes", len(value)))
 	case native.Uint64(value) != 0:
@@ -230,6 +234,7 @@ func (s *salvage) record(bucket, key string, value []byte) {
 		if m, err = alone.metaRecord(); err == nil {
 			s.snapshot.Info, s.snapshot.Tally = m.info(s.snapshot.Info.Path), m.Tally
 			out.Journal = &s.snapshot.Info
+			s.format = m.Format
 		}
 	case jobBucket:
 		var j receipt.Job
@@ -275,6 +280,13 @@ func (s *salvage) refers(from, bucket string, ids ...receipt.ReceiptID) {
 func (s *salvage) missing() {
 	for _, l := range s.lost {
 		s.have[l.Place] = true // it is named already
+	}
+	if s.format > 0 {
+		for _, name := range bucketsOf(s.format) {
+			if place := "bucket " + name; !s.have[place] {
+				s.lose(place, errors.New("it is not there"))
+			}
+		}
 	}
 	for _, place := range slices.Sorted(maps.Keys(s.refer)) {
 		if !s.have[place] {

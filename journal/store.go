@@ -89,6 +89,24 @@ func (s *store) bucket(name string) (*bolt.Bucket, error) {
 	return nil, fmt.Errorf("%w: bucket %s is missing: this is no journal of provctl, or an older one", receipt.ErrDamaged, name)
 }
 
+// checkBuckets finds that a journal has the buckets of its format and no others. No checksum covers their names: one that has another name
+// now would look like a bucket that this format does not have.
+func (s *store) checkBuckets(format int) error {
+	missing := slices.Clone(bucketsOf(format))
+	err := s.tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		i := slices.Index(missing, string(name))
+		if b == nil || i < 0 {
+			return fmt.Errorf("%w: %q is no bucket of a journal of format %d", receipt.ErrDamaged, clip(string(name)), format)
+		}
+		missing = slices.Delete(missing, i, i+1)
+		return nil
+	})
+	if err == nil && len(missing) > 0 {
+		_, err = s.bucket(missing[0])
+	}
+	return err
+}
+
 // get returns the value of a key, or nil. It is valid until the transaction ends.
 func (s *store) get(bucket, key string) ([]byte, error) {
 	if v, ok := s.staged[bucket+"\x00"+key]; ok {

@@ -60,10 +60,8 @@ func (v *verifier) run() error {
 	if v.meta, err = v.metaRecord(); err != nil {
 		return err
 	}
-	for _, name := range bucketsOf(v.meta.Format) {
-		if _, err := v.bucket(name); err != nil {
-			return err
-		}
+	if err := v.checkBuckets(v.meta.Format); err != nil {
+		return err
 	}
 	steps := []func() error{
 		func() error {
