@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -261,5 +262,21 @@ func TestSalvageOfARecord(t *testing.T) {
 	_, lost, err := journal.Salvage(s.dir)
 	if err != nil || len(lost) != 1 || !strings.Contains(lost[0].Place, "/") || !strings.Contains(lost[0].Why, "checksum") {
 		t.Errorf("lost are %+v, %v", lost, err)
+	}
+}
+
+// TestSalvageOfABucketUnderAnotherName: what lies in it is not shown, and both names tell so.
+func TestSalvageOfABucketUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	s, dir := newSample(t), t.TempDir()
+	s.copyTo(t, dir, bytes.ReplaceAll(s.db, []byte("audit"), []byte("audiu")))
+	var places []string
+	n := 0
+	lost, err := journal.Export(dir, func(journal.Exported) error { n++; return nil })
+	for _, l := range lost {
+		places = append(places, l.Place)
+	}
+	if want := []string{"bucket audiu", "bucket audit"}; !errors.Is(err, receipt.ErrDamaged) || !reflect.DeepEqual(places, want) || n != len(s.all)-1 {
+		t.Errorf("%d of %d records, lost %+v, %v", n, len(s.all), lost, err)
 	}
 }
