@@ -178,11 +178,11 @@ func readOnly(dir string, f func(*store) error) error {
 			if err == nil {
 				err = m.covers(record.info(path))
 			}
-			if err == nil {
-				err = s.checkBuckets(record.Format)
-			}
 			if err != nil {
 				return err
+			}
+			if err := s.checkBuckets(record.Format); err != nil {
+				return fmt.Errorf("%w: restore it from a backup together with its marker", err)
 			}
 			return f(s)
 		})
