@@ -3,6 +3,7 @@ package crashtests
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -93,7 +94,7 @@ func TestReadyIsToldAfterSettling(t *testing.T) {
 	mark := s.logMark()
 	said := notified(t, s)
 	s.await("it is ready", func() bool { return said.has("READY=1") })
-	said.inOrder(t, "STATUS=starting", "READY=1") // what comes in between may be over before anybody looks
+	said.inOrder(s, "STATUS=starting", "READY=1") // what comes in between may be over before anybody looks
 	for _, before := range []string{"looking at unknown receipts", "ready"} {
 		if !slices.ContainsFunc(s.logSince(mark), logs(before)) {
 			t.Errorf("it was ready before it logged %q", before)
@@ -105,7 +106,7 @@ func TestReadyIsToldAfterSettling(t *testing.T) {
 	s.fleet.Release(hold.name(), "configure")
 	s.awaitFleet("it is provisioned", func(st fleet.State) bool { return st.Count(joined) == 1 })
 	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
-	said.inOrder(t, "READY=1", "STOPPING=1")
+	said.inOrder(s, "READY=1", "STOPPING=1")
 	if !said.has("EXTEND_TIMEOUT_USEC=") {
 		t.Errorf("no more time was asked for: %s", said)
 	}
@@ -125,18 +126,18 @@ func (n *notices) String() string {
 
 func (n *notices) has(text string) bool { return strings.Contains(n.String(), text) }
 
-// inOrder wants each text after the one before it.
-func (n *notices) inOrder(t *testing.T, texts ...string) {
-	t.Helper()
-	rest := n.String()
-	for _, text := range texts {
-		_, after, ok := strings.Cut(rest, text)
-		if !ok {
-			t.Errorf("%q does not come in its turn in %s", text, n)
-			return
+// inOrder waits until each text has come after the one before it: a program may have ended before its last word is read.
+func (n *notices) inOrder(s *site, texts ...string) {
+	s.t.Helper()
+	s.await(fmt.Sprintf("its manager is told %q in this order", texts), func() bool {
+		rest, ok := n.String(), true
+		for _, text := range texts {
+			if _, rest, ok = strings.Cut(rest, text); !ok {
+				return false
+			}
 		}
-		rest = after
-	}
+		return true
+	})
 }
 
 // notified starts the worker as a service manager does and hears what it says.
