@@ -26,7 +26,12 @@ func (s *site) backup(file string) {
 func TestBackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	const nodes = 12
-	s := newSite(t, options{nodes: nodes, worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 4, "interval": "1s", "effect_ttl": "20s"})}})
+	var hold firstNode // the last one of the fleet to be provisioned, so that there is a midst of the work
+	s := newSite(t, options{
+		nodes:  nodes,
+		worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 4, "interval": "1s", "effect_ttl": "20s"})},
+		hook:   holdFirst(&hold, "configure"),
+	})
 	dir := t.TempDir()
 	s.start()
 	s.await("the worker answers", func() bool { v, err := s.tryView(); return err == nil && v.Worker != nil })
@@ -36,6 +41,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		n := s.fleet.State().Count(joined)
 		if n > 0 && n < nodes {
 			during++
+			s.fleet.Release(hold.name(), "configure")
 		}
 		if n == nodes && made > 0 {
 			if during == 0 {
@@ -45,7 +51,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		}
 	}
 	s.await("nothing is open", func() bool { return len(s.inspect().Items) == 0 })
-	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM), 20*time.Second)
 	s.noneTwice()
 	for i := range made + 1 {
 		at := filepath.Join(t.TempDir(), "state")

@@ -21,7 +21,7 @@ var badHelpers = []struct {
 	name, script string
 	words        []string
 }{
-	{"hangs with a child", `sleep 1000 & echo $! >"$here/hangs"; sleep 1000`, []string{"timed out", "killed after 1s", "helper_timeout"}},
+	{"hangs with a child", `sleep 1000 & echo $! >"$here/hangs"; sleep 1000`, []string{"timed out", "killed after 10s", "helper_timeout"}},
 	{"prints garbage", `say 'ready to serve; password=` + hidden + ` eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ4In0.c2ln'`, []string{"cannot be decoded", "not a JSON object", "one JSON object"}},
 	{"prints half an object", `printf '{"defer":false,"configuration":{"a":'`, []string{"cannot be decoded"}},
 	{"prints nothing", `:`, []string{"wrote nothing", "one JSON object"}},
@@ -49,7 +49,7 @@ var badHelpers = []struct {
 func TestBadHelpers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, options{nodes: 1, worker: fleet.WorkerOptions{
-		Values:        short(map[string]any{"helper_timeout": "1s"}),
+		Values:        short(map[string]any{"helper_timeout": "10s"}),
 		Configuration: map[string]string{"plugin.payload": hidden},
 	}})
 	node := s.fleet.Nodes()[0]

@@ -113,7 +113,7 @@ func TestBadReplies(t *testing.T) {
 	var mallory *forger
 	s := newSite(t, options{
 		nodes:  len(names),
-		worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 4, "max_unknown": 100}), Shutdown: names[leaver : leaver+1]},
+		worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 4, "max_unknown": 100, "effect_ttl": "10s"}), Shutdown: names[leaver : leaver+1]},
 		hook: func(s *site, c fleet.Call) fleet.Fault {
 			if c.Node != names[forged] || c.Phase != fleet.PhaseBegin {
 				return fleet.Fault{}
@@ -129,8 +129,8 @@ func TestBadReplies(t *testing.T) {
 	for i, c := range strange {
 		s.fleet.SetFault(names[4+i], c.action, c.fault)
 	}
-	s.refuse(names[refuser], refusals[0])
 	s.badToken(names[tokens], 0)
+	s.killNode(names[refuser]) // until its turn comes: once its hold is over it would be taken again
 	s.fleet.SetFault(names[leaver], "shutdown", fleet.Fault{
 		Kind: fleet.Answer, Code: 1, Text: "Cannot shutdown a server that is not in provisioning mode or with no token set",
 	})
@@ -151,9 +151,11 @@ func TestBadReplies(t *testing.T) {
 	s.admit(names[tokens])
 	for i, r := range refusals {
 		before := s.inspect().Counts.Receipts
+		s.refuse(names[refuser], r)
 		if i > 0 {
-			s.refuse(names[refuser], r)
 			s.admit(names[refuser])
+		} else {
+			s.startNode(names[refuser])
 		}
 		s.heldFor(names[refuser], r.text)
 		s.judged(names[refuser], r, before)

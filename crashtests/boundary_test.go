@@ -136,7 +136,7 @@ func TestOneReplyLostOfEachEffect(t *testing.T) {
 	names := []string{"node-001.example.net", "node-002.example.net", "node-003.example.net", "node-004.example.net"}
 	s := newSite(t, options{
 		nodes:  len(actions),
-		worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 4}), Shutdown: names[3:]},
+		worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 4, "effect_ttl": "10s"}), Shutdown: names[3:]},
 	})
 	for i, a := range actions {
 		s.fleet.SetFault(names[i], a, fleet.Fault{Kind: fleet.Drop})
@@ -210,15 +210,20 @@ func TestRequestHeldBackBeyondItsHorizonNeverRuns(t *testing.T) {
 	s := newSite(t, options{
 		nodes: 1, worker: fleet.WorkerOptions{Values: short(nil)},
 		hook: func(s *site, c fleet.Call) fleet.Fault {
-			if c.Action != "configure" || c.Phase != fleet.PhaseBegin {
+			if c.Phase != fleet.PhaseBegin {
 				return fleet.Fault{}
 			}
 			var f fleet.Fault
-			once.Do(func() {
-				s.kill()
-				close(killed)
-				f = fleet.Fault{Kind: fleet.Hold, Detached: true}
-			})
+			switch c.Action {
+			case "configure":
+				once.Do(func() {
+					s.kill()
+					close(killed)
+					f = fleet.Fault{Kind: fleet.Hold, Detached: true}
+				})
+			case "restart":
+				f = fleet.Fault{Kind: fleet.Hold} // a node that restarts forgets what has not reached it
+			}
 			return f
 		},
 	})
@@ -230,7 +235,13 @@ func TestRequestHeldBackBeyondItsHorizonNeverRuns(t *testing.T) {
 	}
 	s.start()
 	s.reconcileByHand() // the node has no configuration: not-applied
+	node := s.fleet.Nodes()[0]
+	s.awaitFleet("its restart runs", func(st fleet.State) bool { return stillIn(st, node, "restart") })
+	if n := s.fleet.Release(node, "configure"); n != 1 {
+		t.Errorf("%d requests were held back", n)
+	}
+	s.await("the node drops the old request", func() bool { return s.entries(node, "configure", fleet.PhaseExpired) == 1 })
+	s.fleet.Release(node, "restart")
 	s.awaitFleet("the node is provisioned", func(st fleet.State) bool { return st.Count(joined) == 1 })
-	s.fleet.Release(fleet.Any, fleet.Any)
 	s.noneTwice()
 }

@@ -26,12 +26,7 @@ func TestDrain(t *testing.T) {
 	s := newSite(t, options{
 		nodes:  2,
 		worker: fleet.WorkerOptions{Values: short(map[string]any{"workers": 1, "effect_ttl": "30s"})},
-		hook: func(_ *site, c fleet.Call) fleet.Fault {
-			if c.Action == "configure" && c.Phase == fleet.PhaseBegin && hold.take(c.Node) {
-				return fleet.Fault{Kind: fleet.Hold}
-			}
-			return fleet.Fault{}
-		},
+		hook:   holdFirst(&hold, "configure"),
 	})
 	if out, code := s.provctl("drain", "--state-dir", s.files.StateDir); code != 1 || !strings.Contains(out, "no worker runs") {
 		t.Errorf("without a worker drain exits with %d: %s", code, out)
@@ -40,12 +35,9 @@ func TestDrain(t *testing.T) {
 	s.killNode(other) // a lane whose node is waited for goes on with the next one
 	p := s.start()
 	s.awaitFleet("the configure runs", func(st fleet.State) bool { return hold.name() == node && stillIn(st, node, "configure") })
-	if out, code := s.provctl("drain", "--no-wait", "--operator", "night shift", "--state-dir", s.files.StateDir); code != 0 || !strings.Contains(out, "its work at 1 node ") {
-		t.Errorf("drain exits with %d: %s", code, out)
-	}
 	waited := make(chan string, 1)
 	go func() {
-		out, err := exec.CommandContext(s.ctx, program, "drain", "--json", "--state-dir", s.files.StateDir).CombinedOutput()
+		out, err := exec.CommandContext(s.ctx, program, "drain", "--json", "--operator", "night shift", "--state-dir", s.files.StateDir).CombinedOutput()
 		if err != nil {
 			out = append(out, err.Error()...)
 		}
@@ -54,6 +46,9 @@ func TestDrain(t *testing.T) {
 	s.awaitView("it says that it drains", func(v view) bool {
 		return v.Worker != nil && strings.Contains(v.Worker.Gate, "draining") && strings.Contains(v.Worker.Gate, "(as night shift)")
 	})
+	if out, code := s.provctl("drain", "--no-wait", "--operator", "day shift", "--state-dir", s.files.StateDir); code != 0 || !strings.Contains(out, "its work at 1 node ") {
+		t.Errorf("drain exits with %d: %s", code, out)
+	}
 	s.startNode(other)
 	s.awaitView("the other one is queued", func(v view) bool { return v.Counts.Jobs["queued"] == 1 })
 	s.fleet.Release(node, "configure")
@@ -69,7 +64,7 @@ func TestDrain(t *testing.T) {
 	}
 	s.start()
 	s.awaitFleet("both are provisioned", func(st fleet.State) bool { return st.Count(joined) == 2 })
-	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM), 20*time.Second)
 	s.noneTwice()
 }
 
@@ -81,12 +76,7 @@ func TestReadyIsToldAfterSettling(t *testing.T) {
 	s := newSite(t, options{
 		nodes:  1,
 		worker: fleet.WorkerOptions{Values: short(map[string]any{"effect_ttl": "30s"})},
-		hook: func(_ *site, c fleet.Call) fleet.Fault {
-			if c.Action == "configure" && c.Phase == fleet.PhaseBegin && hold.take(c.Node) {
-				return fleet.Fault{Kind: fleet.Hold}
-			}
-			return fleet.Fault{}
-		},
+		hook:   holdFirst(&hold, "configure"),
 	})
 	s.start()
 	s.awaitFleet("the configure runs", func(st fleet.State) bool { return hold.name() != "" && stillIn(st, hold.name(), "configure") })
@@ -105,7 +95,7 @@ func TestReadyIsToldAfterSettling(t *testing.T) {
 	}
 	s.fleet.Release(hold.name(), "configure")
 	s.awaitFleet("it is provisioned", func(st fleet.State) bool { return st.Count(joined) == 1 })
-	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM), 20*time.Second)
 	said.inOrder(s, "READY=1", "STOPPING=1")
 	if !said.has("EXTEND_TIMEOUT_USEC=") {
 		t.Errorf("no more time was asked for: %s", said)
@@ -194,5 +184,5 @@ func TestStartDuringAVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await("it is ready", func() bool { return said.has("READY=1") })
-	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM), 20*time.Second)
 }

@@ -51,12 +51,10 @@ var known = []blow{
 func states(t *testing.T) []blow {
 	t.Helper()
 	events := &rising{}
-	var mu sync.Mutex
+	var mu sync.Mutex // of first
 	first := map[string]blow{}
 	rest := slices.Clone(known)
 	labs(t, 8, 1, func() (func(*testing.T, *lab), string, bool) {
-		mu.Lock()
-		defer mu.Unlock()
 		var b blow
 		if len(rest) > 0 {
 			b, rest = rest[0], rest[1:]

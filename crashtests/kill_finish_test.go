@@ -29,10 +29,9 @@ func (tr *trial) play() (killed bool) {
 func (tr *trial) drive(p *process) (killed bool) {
 	tr.t.Helper()
 	for {
-		if _, killed := p.dead(); killed {
+		if ended, killed := p.dead(); killed {
 			return true
-		}
-		if ended, _ := p.dead(); ended {
+		} else if ended {
 			tr.t.Fatalf("the worker gave up: exit %d", p.cmd.ProcessState.ExitCode())
 		}
 		if r, looked := tr.glance(); looked {

@@ -16,15 +16,21 @@ var alone = &scene{name: "alone", nodes: 1}
 // expire, which is no fault of the program.
 var slots = make(chan struct{}, 10)
 
-// labs runs cases on several labs at a time. next gives the next case to run; false ends it.
+// labs runs cases on several labs at a time. next gives the next case to run, one caller at a time; false ends it.
 func labs(t *testing.T, n, nodes int, next func() (func(*testing.T, *lab), string, bool)) {
 	t.Helper()
 	var wg sync.WaitGroup
+	var mu sync.Mutex
+	one := func() (func(*testing.T, *lab), string, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return next()
+	}
 	for range n {
 		l := newLab(t, nodes)
 		wg.Go(func() {
 			for {
-				do, name, ok := next()
+				do, name, ok := one()
 				if !ok {
 					return
 				}
@@ -47,10 +53,7 @@ func sweep[C interface {
 	if !mine(t) {
 		return
 	}
-	var mu sync.Mutex
 	labs(t, 8, 1, func() (func(*testing.T, *lab), string, bool) {
-		mu.Lock()
-		defer mu.Unlock()
 		for len(cases) > 0 {
 			c := cases[0]
 			cases = cases[1:]

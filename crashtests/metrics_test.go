@@ -96,20 +96,24 @@ func TestMetricsTellWhatTheNodesDid(t *testing.T) {
 	nodes, port := s.fleet.Nodes(), loopbacktest.Port(t)
 	life := func(evidence string) fleet.WorkerOptions {
 		return fleet.WorkerOptions{Shutdown: nodes[3:], Values: short(map[string]any{
-			"workers": 2, "site": "test", "monitor_port": port, "evidence": evidence,
+			"workers": 2, "site": "test", "monitor_port": port, "evidence": evidence, "effect_ttl": "10s", "helper_timeout": "60s",
 		})}
 	}
 	s.fleet.SetFault(nodes[0], "configure", fleet.Fault{Kind: fleet.Drop})
 	s.fleet.SetFault(nodes[4], "shutdown", fleet.Fault{Kind: fleet.Answer, Code: 1, Text: "Incorrect provision token supplied"})
 
 	s.reconfigure(life("manual"))
+	helper := s.gateHelper(nodes[1])
 	s.start()
-	s.awaitScrape(port, "an effect is in flight", func(m scrape) bool {
+	release := helper()
+	s.awaitScrape(port, "an effect is in flight, and a helper runs", func(m scrape) bool {
 		return m["provctl_receipts_open"] >= 1 && m["provctl_receipts_unknown"] == 0 && m["waiting_nodes"] >= 1 && m["busy_workers"] >= 1
 	})
+	release()
 	m := s.awaitScrape(port, "one effect is unknown, the other nodes are done with", func(m scrape) bool {
 		return m["provctl_receipts_unknown"] == 1 && m["provisioned"] == 2 && m["waiting_nodes"] == 1 &&
-			m[`provctl_settled_total{how="reply",status="refused"}`] == 1 && m[`rpc_time_count{rpc="choria_provision#shutdown"}`] == 2
+			m[`provctl_settled_total{how="reply",status="refused"}`] == 1 && m[`rpc_time_count{rpc="choria_provision#shutdown"}`] == 2 &&
+			m[`rpc_time_count{rpc="choria_provision#jwt"}`] == 5+2 // the blocked node is asked twice whether it is idle, beyond its horizon
 	})
 	// A node counts as provisioned once it has accepted its restart; it joins a moment later.
 	s.awaitFleet("the two have joined", func(st fleet.State) bool { return st.Count(joined) == 2 })
@@ -124,7 +128,9 @@ func TestMetricsTellWhatTheNodesDid(t *testing.T) {
 	s.reconfigure(life("auto"))
 	s.start()
 	s.awaitFleet("the third node is provisioned", func(st fleet.State) bool { return st.Count(joined) == 3 })
-	m = s.awaitScrape(port, "its job has ended", func(m scrape) bool { return m["provisioned"] == 1 })
+	m = s.awaitScrape(port, "its job has ended", func(m scrape) bool {
+		return m["provisioned"] == 1 && m["waiting_nodes"] == 0 && m["provctl_receipts_open"] == 0
+	})
 	m.shows(t, map[string]float64{
 		"provctl_epoch": 2, "provctl_receipts_open": 0, "provctl_receipts_unknown": 0, "provctl_oldest_unknown_age_seconds": 0,
 		"provctl_requeues_total": 1, "provctl_fence_refusals_total": 0, "provision_errors": 0, "waiting_nodes": 0, "work_queue_entries": 0,

@@ -37,6 +37,8 @@ func TestReadme(t *testing.T) {
 	s.awaitView("four are unknown, and one is held", func(v view) bool {
 		return v.Counts.Receipts["unknown"] == 4 && v.Counts.Results["failed"] == 1
 	})
+	const blocked = "When a node is blocked"
+	r.types(blocked, 7, held) // while it is held
 	s.awaitView("every horizon is over", func(v view) bool {
 		for _, i := range v.Items {
 			if i.HorizonLeft > 0 {
@@ -47,7 +49,6 @@ func TestReadme(t *testing.T) {
 	})
 	s.fleet.Release(fleet.Any, fleet.Any) // what was held back expired
 
-	const blocked = "When a node is blocked"
 	if out := r.types(blocked, 0, ""); !strings.Contains(out, applied) {
 		t.Errorf("inspect shows %s", out)
 	}
@@ -58,7 +59,6 @@ func TestReadme(t *testing.T) {
 	r.insists(blocked, 2, notApplied)
 	r.insists(blocked, 3, abandoned)
 	r.types(blocked, 6, abandoned)
-	r.types(blocked, 7, held)
 	s.awaitFleet("all go on", func(st fleet.State) bool { return st.Count(joined) == len(n) })
 	s.awaitView("nothing is open", func(v view) bool { return len(v.Items) == 0 && v.Worker != nil && v.Worker.Busy == 0 })
 	p := s.worker

@@ -29,10 +29,8 @@ func TestRunbook(t *testing.T) {
 	s.awaitView("nine are unknown and one is held", func(v view) bool {
 		return v.Counts.Receipts["unknown"] == 9 && v.Counts.Results["failed"] == 1
 	})
-	older, err := os.ReadFile(filepath.Join(s.files.StateDir, "journal.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.types("A node is held", 0, held) // while it is
+	older := s.copied("journal.db")
 
 	r.insists(`"The request can still be accepted"`, 0, early)
 	s.awaitView("every horizon is over", func(v view) bool {
@@ -62,7 +60,6 @@ func TestRunbook(t *testing.T) {
 		t.Errorf("many: %s", out)
 	}
 	r.types("Many nodes are blocked", 1, "")
-	r.types("A node is held", 0, held)
 	r.types("A node stays out: exhausted or abandoned", 0, abandoned)
 	r.types("A node stays out: exhausted or abandoned", 1, abandoned)
 	s.awaitFleet("what was decided goes on", func(st fleet.State) bool {
@@ -81,6 +78,17 @@ func TestRunbook(t *testing.T) {
 	r.lostJournal(older)
 	r.book.all(t)
 	r.onlyTwice(contradicted) // the operator insisted
+}
+
+// copied reads a file of the state directory while a worker may write it, and wants it as it was at one moment.
+func (s *site) copied(name string) []byte {
+	s.t.Helper()
+	var last, now string
+	s.await(name+" stays as it is for a moment", func() bool {
+		last, now = now, read(s.t, filepath.Join(s.files.StateDir, name))
+		return now == last
+	})
+	return []byte(now)
 }
 
 // mistake gives a verdict and takes it back.

@@ -50,13 +50,20 @@ func newUsers(t *testing.T) users {
 			t.Fatal(err)
 		}
 	}
-	must(os.WriteFile(u.program, []byte(binary), 0o755))
+	syscall.ForkLock.RLock() // no child that is forked meanwhile has it open for writing, for then it could not be run
+	err := os.WriteFile(u.program, []byte(binary), 0o755)
+	syscall.ForkLock.RUnlock()
+	must(err)
 	must(os.Mkdir(filepath.Join(u.open, "run"), 0o755))
 	must(os.Chown(filepath.Join(u.open, "run"), serviceUser, serviceUser))
 	top := filepath.Dir(filepath.Dir(u.log)) // of all that the test makes
 	must(os.Chmod(top, 0o755))
 	must(filepath.WalkDir(filepath.Dir(u.log), func(path string, _ fs.DirEntry, err error) error {
-		return errors.Join(err, os.Lchown(path, serviceUser, serviceUser)) // the fleet runs as root, to whom it makes no difference
+		err = errors.Join(err, os.Lchown(path, serviceUser, serviceUser)) // the fleet runs as root, to whom it makes no difference
+		if errors.Is(err, fs.ErrNotExist) {                               // a file of a node that runs
+			return nil
+		}
+		return err
 	}))
 	must(os.Chmod(filepath.Dir(u.log), 0o755))
 	return u

@@ -136,16 +136,6 @@ func powerCut(t *testing.T, action string) {
 	s.finished()
 }
 
-// holdFirst holds the action on the first node that gets it.
-func holdFirst(hold *firstNode, action string) func(*site, fleet.Call) fleet.Fault {
-	return func(_ *site, c fleet.Call) fleet.Fault {
-		if c.Action == action && c.Phase == fleet.PhaseBegin && hold.take(c.Node) {
-			return fleet.Fault{Kind: fleet.Hold}
-		}
-		return fleet.Fault{}
-	}
-}
-
 // TestSweep9Watchdog suspends the worker while an effect runs: it no longer says that it is alive, and systemd replaces it.
 func TestSweep9Watchdog(t *testing.T) {
 	t.Parallel()
@@ -153,7 +143,7 @@ func TestSweep9Watchdog(t *testing.T) {
 		return
 	}
 	var hold firstNode
-	s := newService(t, options{nodes: 2, hook: holdFirst(&hold, "configure")}, hasty+"WatchdogSec=4s\nTimeoutAbortSec=2s\n")
+	s := newService(t, options{nodes: 2, hook: holdFirst(&hold, "configure")}, hasty+"WatchdogSec=8s\nTimeoutAbortSec=2s\n")
 	if s == nil {
 		return
 	}
@@ -179,7 +169,7 @@ func TestSweep9Helper(t *testing.T) {
 	if !wide() || !wanted(t.Name()) {
 		return
 	}
-	s := newService(t, options{nodes: 1}, hasty)
+	s := newService(t, options{nodes: 1, worker: fleet.WorkerOptions{Values: map[string]any{"helper_timeout": "60s"}}}, hasty)
 	if s == nil {
 		return
 	}

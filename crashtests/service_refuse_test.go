@@ -197,7 +197,7 @@ func TestSweep9Disk(t *testing.T) {
 // space, which here is before systemd's next try.
 func (s *serviceSite) diskFull(mount func(...string)) {
 	s.t.Helper()
-	s.install("[Service]\nRestartSec=8s\n")
+	s.install("[Service]\nRestartSec=20s\n")
 	mount("systemctl", "daemon-reload")
 	mount("cp", "-a", unitState, "/var/tmp/copy")
 	mount("mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", unitState)

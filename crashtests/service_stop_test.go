@@ -17,14 +17,14 @@ func TestSweep9Start(t *testing.T) {
 	var hold firstNode
 	s := newService(t, options{
 		nodes: 2, worker: fleet.WorkerOptions{Values: map[string]any{"effect_ttl": "30s"}}, hook: holdFirst(&hold, "configure"),
-	}, hasty+"TimeoutStartSec=3s\n")
+	}, hasty+"TimeoutStartSec=8s\n")
 	if s == nil {
 		return
 	}
 	s.fleet.StopBroker()
 	s.systemctl("start", "--no-block")
 	s.awaitUnit("it waits for the broker", func(v unitView) bool { return v.Active == "activating" && v.Status == "waiting for the broker" })
-	const age = `test $(($(date +%s) - $(date +%s -d "$(systemctl show --value -p ExecMainStartTimestamp provctl.service)"))) -gt 6`
+	const age = `test $(($(date +%s) - $(date +%s -d "$(systemctl show --value -p ExecMainStartTimestamp provctl.service)"))) -gt 11`
 	s.await("it is older than systemd waits by itself", func() bool {
 		_, code := s.in("sh", "-c", age)
 		return code == 0
@@ -69,7 +69,7 @@ func stopsInOrder(t *testing.T, command string) {
 	var hold firstNode
 	s := newService(t, options{
 		nodes: 2, worker: fleet.WorkerOptions{Values: map[string]any{"effect_ttl": "60s", "stop_timeout": "45s"}}, hook: holdFirst(&hold, "configure"),
-	}, "[Service]\nTimeoutStopSec=2s\n")
+	}, "[Service]\nTimeoutStopSec=6s\n")
 	if s == nil {
 		return
 	}
@@ -80,7 +80,7 @@ func stopsInOrder(t *testing.T, command string) {
 	s.awaitUnit("it stops", func(v unitView) bool {
 		return v.Active == "deactivating" && strings.Contains(v.Status, "stopping, 1 effect in flight")
 	})
-	const age = `test $(($(cut -d. -f1 /proc/uptime) - $(systemctl show --value -p StateChangeTimestampMonotonic provctl.service) / 1000000)) -gt 4`
+	const age = `test $(($(cut -d. -f1 /proc/uptime) - $(systemctl show --value -p StateChangeTimestampMonotonic provctl.service) / 1000000)) -gt 8`
 	s.await("it has stopped for longer than systemd waits by itself", func() bool {
 		_, code := s.in("sh", "-c", age)
 		return code == 0

@@ -213,20 +213,42 @@ type item struct {
 
 func (s *site) inspect() report {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.ctx, program, "inspect", "--json", "--state-dir", s.files.StateDir)
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 3) {
-		if exit != nil {
-			err = fmt.Errorf("%w: %s", err, exit.Stderr)
-		}
-		s.t.Fatalf("inspect: %v", err)
-	}
 	var r report
-	if err := json.Unmarshal(out, &r); err != nil {
-		s.t.Fatalf("inspect --json: %v in %s", err, out)
-	}
+	s.inspected(&r)
 	return r
+}
+
+// errNoAnswer is an inspection that exits with 1: the worker did not answer in time, or is starting and holds the journal.
+var errNoAnswer = errors.New("inspect has no answer")
+
+// inspected decodes what inspect says. On a busy machine a worker may be slow to answer, so that is asked again.
+func (s *site) inspected(v any) {
+	s.t.Helper()
+	err := s.tryInspect(v)
+	for errors.Is(err, errNoAnswer) && s.ctx.Err() == nil {
+		err = s.tryInspect(v)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// tryInspect is inspected for moments in which the worker may die before it has answered.
+func (s *site) tryInspect(v any) error {
+	out, err := exec.CommandContext(s.ctx, program, "inspect", "--json", "--state-dir", s.files.StateDir).Output()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() == 1:
+		return fmt.Errorf("%w: %s", errNoAnswer, exit.Stderr)
+	case errors.As(err, &exit) && exit.ExitCode() != 3:
+		return fmt.Errorf("inspect: %w: %s", err, exit.Stderr)
+	case err != nil && exit == nil:
+		return fmt.Errorf("inspect: %w", err)
+	}
+	if err := json.Unmarshal(out, v); err != nil {
+		return fmt.Errorf("inspect --json: %w in %s", err, out)
+	}
+	return nil
 }
 
 // await polls a condition of the public output; what it waits for has no event that a process outside could see.

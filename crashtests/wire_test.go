@@ -77,6 +77,9 @@ func (c *wireCase) scene() *scene {
 	if c.action == "shutdown" {
 		s.down = []int{0}
 	}
+	if c.hasty {
+		s.values = map[string]any{"effect_ttl": "12s"} // the horizon must be ahead until the verdicts were refused
+	}
 	var once sync.Once
 	s.hook = func(tr *trial, call fleet.Call) (f fleet.Fault) {
 		if call.Action != c.action || call.Phase != fleet.PhaseBegin {

@@ -34,7 +34,7 @@ func TestNodeRestartsInMidCycle(t *testing.T) {
 	s.start()
 	s.awaitFleet("both are provisioned", func(st fleet.State) bool { return st.Count(joined) == 2 })
 	s.await("nothing is open", func() bool { return len(s.inspect().Items) == 0 })
-	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM), 20*time.Second)
 	s.noneTwice()
 	s.ran(between, map[string]int{"gen25519": 2, "configure": 1, "restart": 1}) // one key for each process
 	s.ran(unknown, map[string]int{"gen25519": 2, "configure": 1, "restart": 1}) // the fatal one never began
@@ -126,7 +126,7 @@ func TestHoldOutlivesTheWorker(t *testing.T) {
 	s.ran(deferred, map[string]int{"gen25519": 1, "configure": 0})
 	s.awaitFleet("the hold ends", func(st fleet.State) bool { return st.Nodes[deferred].Begins["jwt"] == 2 && joined(st.Nodes[wiped]) })
 	s.awaitView("the helper defers again", func(v view) bool { return v.Counts.Results["deferred"] == 2 })
-	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM), 20*time.Second)
 	s.noneTwice()
 	s.ran(deferred, map[string]int{"jwt": 2, "gen25519": 1, "configure": 0, "restart": 0, "shutdown": 0})
 	s.ran(down, map[string]int{"jwt": 1, "gen25519": 1, "configure": 0, "restart": 0, "shutdown": 1})

@@ -16,7 +16,7 @@ func TestVerdicts(t *testing.T) {
 	s := newSite(t, options{
 		nodes: 6,
 		worker: fleet.WorkerOptions{Values: short(map[string]any{
-			"workers": 6, "evidence": "manual", "effect_ttl": "8s", "interval": "1s", "max_unknown": 100,
+			"workers": 6, "evidence": "manual", "effect_ttl": "20s", "interval": "1s", "max_unknown": 100,
 		})},
 	})
 	n := s.fleet.Nodes()
@@ -51,7 +51,7 @@ func TestVerdicts(t *testing.T) {
 	s.resolve(n[1], "not-applied")
 	s.resolve(n[2], "abandon")
 	s.awaitFleet("what was decided goes on", func(st fleet.State) bool { return joined(st.Nodes[n[0]]) && joined(st.Nodes[n[1]]) })
-	s.endsFine(s.signal(syscall.SIGTERM), 10*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM), 20*time.Second)
 	s.wrongVersion(n[3])
 	s.resolve(n[3], "applied")
 	s.resolve(n[4], "not-applied")

@@ -3,11 +3,9 @@ package crashtests
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,28 +43,16 @@ type view struct {
 
 func (s *site) view() view {
 	s.t.Helper()
-	v, err := s.tryView()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	var v view
+	s.inspected(&v)
 	return v
 }
 
 // tryView is view for moments in which the worker may die before it has answered.
 func (s *site) tryView() (view, error) {
 	var v view
-	out, err := exec.CommandContext(s.ctx, program, "inspect", "--json", "--state-dir", s.files.StateDir).Output()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit) && exit.ExitCode() != 3:
-		return v, fmt.Errorf("inspect: %w: %s", err, exit.Stderr)
-	case err != nil && exit == nil:
-		return v, fmt.Errorf("inspect: %w", err)
-	}
-	if err := json.Unmarshal(out, &v); err != nil {
-		return v, fmt.Errorf("inspect --json: %w in %s", err, out)
-	}
-	return v, nil
+	err := s.tryInspect(&v)
+	return v, err
 }
 
 // awaitView waits until the public report says so and returns it.
@@ -286,4 +272,14 @@ func (f *firstNode) name() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.node
+}
+
+// holdFirst holds the action on the first node that gets it.
+func holdFirst(hold *firstNode, action string) func(*site, fleet.Call) fleet.Fault {
+	return func(_ *site, c fleet.Call) fleet.Fault {
+		if c.Action == action && c.Phase == fleet.PhaseBegin && hold.take(c.Node) {
+			return fleet.Fault{Kind: fleet.Hold}
+		}
+		return fleet.Fault{}
+	}
 }

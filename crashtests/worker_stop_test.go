@@ -99,7 +99,7 @@ func (s *site) stopTimedOut(node string) {
 	s.reconfigure(fleet.WorkerOptions{Values: short(map[string]any{"effect_ttl": "30s", "stop_timeout": "1s", "helper_timeout": "60s"})})
 	s.start()
 	s.awaitFleet("the configure runs", func(st fleet.State) bool { return stillIn(st, node, "configure") })
-	s.endsFine(s.signal(syscall.SIGTERM, syscall.SIGTERM, syscall.SIGTERM), 5*time.Second)
+	s.endsFine(s.signal(syscall.SIGTERM, syscall.SIGTERM, syscall.SIGTERM), 10*time.Second)
 	v := s.view()
 	if i, ok := v.of(node); !ok || i.Status != "unknown" || !strings.Contains(i.Why, "stopped before a reply came") || v.Counts.Jobs["blocked"] != 1 {
 		s.t.Errorf("after the stop: items %+v, jobs %v", v.Items, v.Counts.Jobs)
@@ -118,7 +118,7 @@ func (s *site) stopWithHelper(node string) {
 	runs := s.gateHelper(node)
 	s.start()
 	release := runs()
-	s.endsFine(s.signal(syscall.SIGINT), 5*time.Second)
+	s.endsFine(s.signal(syscall.SIGINT), 10*time.Second)
 	if v := s.view(); len(v.Items) != 0 || v.Counts.Jobs["queued"] != 1 || v.Counts.Jobs["claimed"] != 0 {
 		s.t.Errorf("after the stop: items %+v, jobs %v", v.Items, v.Counts.Jobs)
 	}
@@ -140,7 +140,7 @@ func (s *site) stopWithoutBroker() {
 		if v := s.view(); v.Worker == nil || v.Worker.Connected || v.Worker.State != "settling" || v.Worker.Gate == "" {
 			s.t.Errorf("without a broker the worker is shown as %+v", v.Worker)
 		}
-		s.endsFine(s.signal(sig), 3*time.Second)
+		s.endsFine(s.signal(sig), 10*time.Second)
 	}
 	if err := s.fleet.StartBroker(s.ctx); err != nil {
 		s.t.Fatal(err)

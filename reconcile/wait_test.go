@@ -16,10 +16,10 @@ func idle(b *inspecttest.Book, r receipt.Receipt) {
 	b.See(r.ID, receipt.Evidence{Kind: receipt.SawIdle, Source: "node", Idle: &receipt.IdleSeen{Incarnation: r.Incarnation}})
 }
 
-// The horizon is half a second ahead; no lock is held until it has passed.
+// The horizon is a few seconds ahead; no lock is held until it has passed.
 func TestWaitForTheHorizon(t *testing.T) {
 	b := inspecttest.New(t, t.TempDir(), time.Now())
-	early := b.Unknown("n1.example.net", receipt.Configure, inspecttest.TTL+inspecttest.Skew-500*time.Millisecond)
+	early := b.Unknown("n1.example.net", receipt.Configure, inspecttest.TTL+inspecttest.Skew-4*time.Second)
 	late := b.Unknown("n2.example.net", receipt.Configure, time.Hour)
 	_ = b.Close()
 	_, items := resolve(t, b.Dir, receipt.VerdictAbandon, string(early.ID), string(late.ID))

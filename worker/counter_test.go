@@ -130,7 +130,7 @@ func newLossyWorker(t *testing.T, f *fleet.Fleet) (*worker.Worker, *journal.Jour
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var w *worker.Worker
 	engine, err := choria.New(choria.Options{
-		ConfigFile: files.ChoriaConfig, Password: files.Password, TTL: 3 * time.Second, Skew: time.Second, Epoch: epoch, Log: log, Now: time.Now,
+		ConfigFile: files.ChoriaConfig, Password: files.Password, TTL: 10 * time.Second, Skew: time.Second, Epoch: epoch, Log: log, Now: time.Now,
 		OnReconnect: func() { w.OnReconnect() },
 	})
 	if err != nil {

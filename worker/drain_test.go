@@ -28,6 +28,10 @@ func TestDrainEndsTheWorkAtHand(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(w, net) }()
 	<-asked
+	r.until(func() bool {
+		s, err := r.j.Snapshot()
+		return err == nil && s.ByJob[receipt.Claimed] == 1 && s.ByJob[receipt.Queued] == 1
+	})
 	if d := w.Drain("somebody"); d.Busy != 1 || d.PID == 0 {
 		t.Errorf("it says %+v", d)
 	}

@@ -182,7 +182,7 @@ func TestAgedRequestIsMadeAnew(t *testing.T) {
 	go func() { ended <- w.Run(ctx, net) }()
 	r.until(func() bool {
 		s, err := r.j.Snapshot()
-		return err == nil && s.ByStatus[receipt.NotSent] == 1 && s.ByJob[receipt.Queued] == 1
+		return err == nil && s.ByStatus[receipt.NotSent] >= 1 && s.ByJob[receipt.Queued] == 1
 	})
 	cancel()
 	if err := <-ended; err != nil {
@@ -199,6 +199,7 @@ func TestBrokenConnectionIsNotTheNodesFault(t *testing.T) {
 	for name, broke := range map[string]bool{"broke": true, "stood": false} {
 		t.Run(name, func(t *testing.T) {
 			r, net := newRig(t), newFakeNet("n")
+			begun := time.Now()
 			w, _ := r.life(nil)
 			net.jwt = func(receipt.NodeID) (string, error) {
 				if broke {
@@ -222,7 +223,7 @@ func TestBrokenConnectionIsNotTheNodesFault(t *testing.T) {
 			if failed := s.ByResult[receipt.FailedJob] == 1; failed == broke {
 				t.Errorf("jobs %v, results %v", s.ByJob, s.ByResult)
 			}
-			if broke && !s.Jobs[0].NotBefore.After(time.Now()) {
+			if broke && !s.Jobs[0].NotBefore.After(begun) {
 				t.Errorf("it is tried again without a pause: %+v", s.Jobs[0])
 			}
 		})

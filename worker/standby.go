@@ -92,8 +92,17 @@ func quietUntil(o Options) time.Time {
 func (w *Worker) beQuiet() {
 	if left := w.quiet.Sub(w.o.Now()); left > 0 {
 		w.log.Warn("the journal was accepted though newer work is lost: waiting until no request of before can arrive", "until", w.quiet.UTC())
-		time.AfterFunc(left, w.actAgain)
+		time.AfterFunc(left, w.quietOver)
 	}
+}
+
+// quietOver is called when the time should be over. A clock that is slewed may still have some of it left.
+func (w *Worker) quietOver() {
+	if left := w.quiet.Sub(w.o.Now()); left > 0 {
+		time.AfterFunc(left, w.quietOver)
+		return
+	}
+	w.actAgain()
 }
 
 // ours returns nil while lock and journal are this worker's. One that has lost them gives up: another worker may be at work, and even

@@ -8,7 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"sync"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,32 +192,39 @@ func (c *client) serverToken(node, publicKey string) string {
 
 // events collects the lifecycle events of all nodes.
 type events struct {
-	mu   sync.Mutex
+	c    *client
+	sub  *nats.Subscription
 	seen map[string][]string
 }
 
 func (c *client) events() *events {
 	c.t.Helper()
-	e := &events{seen: map[string][]string{}}
-	_, err := c.conn.Subscribe("choria.lifecycle.event.>", func(m *nats.Msg) {
+	sub, err := c.conn.SubscribeSync("choria.lifecycle.event.>")
+	c.check(err)
+	c.check(c.conn.FlushTimeout(10 * time.Second))
+	return &events{c, sub, map[string][]string{}}
+}
+
+// of lists the events of a node that the broker had when it was asked.
+func (e *events) of(node string) []string {
+	e.c.t.Helper()
+	e.c.check(e.c.conn.FlushTimeout(10 * time.Second))
+	for {
+		n, _, err := e.sub.Pending()
+		e.c.check(err)
+		if n == 0 {
+			return slices.Clone(e.seen[node])
+		}
+		m, err := e.sub.NextMsgWithContext(deadline(e.c.t))
+		e.c.check(err)
 		var event struct {
 			Type string
 			Data struct{ Identity, Component, Version, NewVersion string }
 		}
-		if json.Unmarshal(m.Data, &event) != nil {
-			return
+		// A real node says at a random minute that it is alive, which may be the first (go-choria v0.30.2 server/lifecycle.go:88).
+		if json.Unmarshal(m.Data, &event) == nil && !strings.HasPrefix(m.Subject, "choria.lifecycle.event.alive.") {
+			id := event.Data.Identity
+			e.seen[id] = append(e.seen[id], fmt.Sprintf("%s to %s: %s %s", event.Type, m.Subject, event.Data.Component, event.Data.Version))
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.seen[event.Data.Identity] = append(e.seen[event.Data.Identity], fmt.Sprintf("%s to %s: %s %s", event.Type, m.Subject, event.Data.Component, event.Data.Version))
-	})
-	c.check(err)
-	c.check(c.conn.FlushTimeout(10 * time.Second))
-	return e
-}
-
-func (e *events) of(node string) []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return append([]string{}, e.seen[node]...)
+	}
 }

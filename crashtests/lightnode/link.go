@@ -18,7 +18,7 @@ const (
 	reconnectWait = 25 * time.Millisecond
 	dialTimeout   = 10 * time.Second
 	flushTimeout  = 10 * time.Second
-	farewell      = time.Second
+	farewell      = 10 * time.Second
 	// requestQueue is how many requests may wait for the one goroutine that decodes them.
 	requestQueue = 256
 )

@@ -1,7 +1,6 @@
 package choria
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,11 +71,8 @@ func TestConnectionsOfACluster(t *testing.T) {
 		b, e := cluster(t, tc.servers...)
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			// what the worker allows for a look, of which daemon_stats may take half
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
 			began := time.Now()
-			seen, err := e.Connections(ctx, looked, tc.since)
+			seen, err := e.Connections(deadline(t), looked, tc.since)
 			t.Logf("took %s", time.Since(began))
 			if err != nil || seen.Live != tc.live || !seen.LastClosed.Equal(tc.closed) {
 				t.Errorf("saw %+v, %v; want %d live, closed %s", seen, err, tc.live, tc.closed)

@@ -71,7 +71,7 @@ func (loud) Enabled(context.Context, slog.Level) bool { return true }
 
 func TestElectionStartsBeforeTheBroker(t *testing.T) {
 	t.Parallel()
-	f := streamsBroker(t, time.Second)
+	f := streamsBroker(t, 5*time.Second)
 	f.StopBroker()
 	e, err := New(options(t, f))
 	if err != nil {

@@ -103,6 +103,9 @@ func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
 	begun := e.opt.Now()
 	defer func() { e.opt.Meter.Asked(q.Agent+"#"+q.Action, e.opt.Now().Sub(begun)) }()
 	if err := publish(nc, m); err != nil {
+		if e.over() {
+			return Fact{}, ErrClosed
+		}
 		return Fact{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	limit := time.NewTimer(q.Timeout)

@@ -1,6 +1,7 @@
 package choria
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -39,29 +40,30 @@ func TestFactRetries(t *testing.T) {
 		node  func(int64, fakeRequest)
 		tries int64
 		want  error
+		limit time.Duration // of each try; 0: long, for what is answered
 	}{
-		{"answered at once", func(_ int64, r fakeRequest) { r.answer(0, "OK", jwt) }, 1, nil},
+		{"answered at once", func(_ int64, r fakeRequest) { r.answer(0, "OK", jwt) }, 1, nil, 0},
 		{"answered the third time", func(i int64, r fakeRequest) {
 			if i == 3 {
 				r.answer(0, "OK", jwt)
 			}
-		}, 3, nil},
-		{"never answered", func(int64, fakeRequest) {}, 3, ErrNoReply},
+		}, 3, nil, time.Second},
+		{"never answered", func(int64, fakeRequest) {}, 3, ErrNoReply, 150 * time.Millisecond},
 		{"garbage, then good", func(i int64, r fakeRequest) {
 			if i == 1 {
 				r.raw(`{"statuscode":"x"}`)
 				return
 			}
 			r.answer(0, "OK", jwt)
-		}, 2, nil},
-		{"answered by others", func(_ int64, r fakeRequest) { r.publish(r.seal("other", r.ID, r.body(0, "OK", jwt))) }, 3, ErrNoReply},
-		{"no object", func(_ int64, r fakeRequest) { r.answer(0, "OK", `"x"`) }, 3, ErrBadReply},
-		{"no jwt", func(_ int64, r fakeRequest) { r.answer(0, "OK", `{}`) }, 1, ErrBadReply},
-		{"mistyped jwt", func(_ int64, r fakeRequest) { r.answer(0, "OK", `{"jwt":[]}`) }, 1, ErrBadReply},
-		{"odd key", func(_ int64, r fakeRequest) { r.answer(0, "OK", `{"jwt":"a","ecdh_public":"zz"}`) }, 1, ErrBadReply},
+		}, 2, nil, 0},
+		{"answered by others", func(_ int64, r fakeRequest) { r.publish(r.seal("other", r.ID, r.body(0, "OK", jwt))) }, 3, ErrNoReply, 150 * time.Millisecond},
+		{"no object", func(_ int64, r fakeRequest) { r.answer(0, "OK", `"x"`) }, 3, ErrBadReply, 0},
+		{"no jwt", func(_ int64, r fakeRequest) { r.answer(0, "OK", `{}`) }, 1, ErrBadReply, 0},
+		{"mistyped jwt", func(_ int64, r fakeRequest) { r.answer(0, "OK", `{"jwt":[]}`) }, 1, ErrBadReply, 0},
+		{"odd key", func(_ int64, r fakeRequest) { r.answer(0, "OK", `{"jwt":"a","ecdh_public":"zz"}`) }, 1, ErrBadReply, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e := engine(t, broker(t), func(o *Options) { o.FactTimeout = 150 * time.Millisecond })
+			e := engine(t, broker(t), func(o *Options) { o.FactTimeout = cmp.Or(tc.limit, 10*time.Second) })
 			var asked atomic.Int64
 			n := node(t, broker(t), func(r fakeRequest) { tc.node(asked.Add(1), r) })
 			got, err := e.JWT(deadline(t), n.node(), "s3cret")
@@ -143,7 +145,7 @@ func TestStatsAndKnownSince(t *testing.T) {
 	ping()
 	found := func() int {
 		t.Helper()
-		got, err := e.Discover(deadline(t), 100*time.Millisecond, func(receipt.NodeID) {})
+		got, err := e.Discover(deadline(t), 3*time.Second, func(receipt.NodeID) {})
 		if err != nil {
 			t.Fatal(err)
 		}

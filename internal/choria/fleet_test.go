@@ -53,7 +53,7 @@ func TestRealNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var found []string
-	if _, err := e.Discover(deadline(t), 500*time.Millisecond, func(n receipt.NodeID) { found = append(found, string(n)) }); err != nil {
+	if _, err := e.Discover(deadline(t), 3*time.Second, func(n receipt.NodeID) { found = append(found, string(n)) }); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(found)
@@ -106,7 +106,7 @@ func TestRealNodes(t *testing.T) {
 		}
 	}
 	counted(1)
-	if _, err := e.Discover(deadline(t), 300*time.Millisecond, func(receipt.NodeID) {}); err != nil {
+	if _, err := e.Discover(deadline(t), 3*time.Second, func(receipt.NodeID) {}); err != nil {
 		t.Fatal(err)
 	}
 	counted(1)
@@ -181,7 +181,7 @@ func TestRealNodeFaults(t *testing.T) {
 	f := realNodes(t, 1)
 	late := make(chan LateReply, 8)
 	e := engine(t, f, func(o *Options) {
-		o.TTL, o.Skew = time.Second, time.Millisecond
+		o.TTL, o.Skew = 4*time.Second, time.Millisecond
 		o.OnLate = func(l LateReply) { late <- l }
 	})
 	n := receipt.NodeID(f.Nodes()[0])
@@ -199,7 +199,7 @@ func TestRealNodeFaults(t *testing.T) {
 		{"none", fleet.Fault{}, receipt.ReplyApplied, 0},
 		{"dropped", fleet.Fault{Kind: fleet.Drop}, receipt.Lost, 0},
 		{"duplicated", fleet.Fault{Kind: fleet.Duplicate}, receipt.Lost, 2}, // or applied, and the second is news
-		{"late", fleet.Fault{Kind: fleet.Delay, Delay: 1500 * time.Millisecond}, receipt.Lost, 1},
+		{"late", fleet.Fault{Kind: fleet.Delay, Delay: 4500 * time.Millisecond}, receipt.Lost, 1},
 		{"garbage", fleet.WireReply([]byte("{")), receipt.Lost, 0},
 		{"nothing", fleet.WireReply([]byte{}), receipt.Lost, 0},
 		{"huge", fleet.HugeReply(300 << 10), receipt.Lost, 1},

@@ -60,7 +60,12 @@ func TestMeterOfFacts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCount()
-			e := engine(t, broker(t), func(o *Options) { o.Meter, o.FactTimeout = c, 100*time.Millisecond })
+			e := engine(t, broker(t), func(o *Options) {
+				o.Meter = c
+				if tc.name == "silent" {
+					o.FactTimeout = 100 * time.Millisecond
+				}
+			})
 			n := node(t, broker(t), tc.on)
 			if tc.name == "useless stats" {
 				n.mu.Lock()
@@ -104,7 +109,12 @@ func TestMeterOfEffects(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCount()
-			e := engine(t, broker(t), func(o *Options) { o.Meter = c })
+			e := engine(t, broker(t), func(o *Options) {
+				o.Meter = c
+				if tc.name == "lost" {
+					o.TTL = time.Second
+				}
+			})
 			pr := prepare(t, e, node(t, broker(t), tc.on).node())
 			call, err := e.Publish(deadline(t), receiptFor(pr), tc.guard, pr)
 			if err == nil {

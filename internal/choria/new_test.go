@@ -66,6 +66,7 @@ func restoreSecure(v string) { protocol.Secure = v }
 
 func TestNewForcesWhatAProvisionerNeeds(t *testing.T) {
 	o := options(t, broker(t))
+	o.TTL = 2 * time.Second
 	t.Setenv("USER", "")
 	e, err := New(o)
 	if err != nil {
@@ -161,7 +162,7 @@ func TestPreparedRequest(t *testing.T) {
 	if pr.Request == other.Request || pr.Digest == other.Digest || len(pr.Digest) != 64 {
 		t.Errorf("two requests have ids %s, %s and digests %s, %s", pr.Request, other.Request, pr.Digest, other.Digest)
 	}
-	if !pr.Time.Equal(at) || !pr.Horizon.Equal(at.Add(3*time.Second)) {
+	if !pr.Time.Equal(at) || !pr.Horizon.Equal(at.Add(o.TTL+o.Skew)) {
 		t.Errorf("time %s and horizon %s", pr.Time, pr.Horizon)
 	}
 	req, err := e.fw.NewRequestFromTransportJSON(pr.message.data, true)

@@ -88,7 +88,7 @@ func options(t testing.TB, f *fleet.Fleet) Options {
 		out = io.Discard
 	}
 	return Options{
-		ConfigFile: files.ChoriaConfig, Password: files.Password, TTL: 2 * time.Second, Skew: time.Second, Epoch: 7,
+		ConfigFile: files.ChoriaConfig, Password: files.Password, TTL: 30 * time.Second, Skew: time.Second, Epoch: 7,
 		Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})), Backoff: 10 * time.Millisecond,
 	}
 }

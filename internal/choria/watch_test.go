@@ -30,7 +30,7 @@ func TestDiscoverSeveral(t *testing.T) {
 	twice := node(t, f, nil)
 	twice.id = string(want[0])
 	var got []receipt.NodeID
-	n, err := e.Discover(deadline(t), 300*time.Millisecond, func(id receipt.NodeID) { got = append(got, id) })
+	n, err := e.Discover(deadline(t), 3*time.Second, func(id receipt.NodeID) { got = append(got, id) })
 	slices.Sort(got)
 	if err != nil || n != len(want) || !slices.Equal(got, want) {
 		t.Errorf("found %d: %v, %v; want %v", n, got, err, want)
@@ -180,12 +180,12 @@ func TestConnectionsBeyondOnePage(t *testing.T) {
 		seen, err := e.Connections(deadline(t), n.node(), since)
 		return err == nil && !seen.LastClosed.IsZero()
 	})
-	for range connzPage + 5 {
+	for range connzPage + 100 { // the broker notes them one by one, some later
 		dial(t, f, "noise").Close()
 	}
 	seen, err := e.Connections(deadline(t), n.node(), since)
 	if err != nil || seen.LastClosed.IsZero() {
-		t.Errorf("behind %d newer closures: %+v, %v", connzPage+5, seen, err)
+		t.Errorf("behind %d newer closures: %+v, %v", connzPage+100, seen, err)
 	}
 	later, err := e.Connections(deadline(t), n.node(), time.Now().Add(time.Hour))
 	if err != nil || !later.LastClosed.IsZero() {

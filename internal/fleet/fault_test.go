@@ -179,10 +179,10 @@ func TestHeldRequests(t *testing.T) {
 	})
 	t.Run("past its TTL", func(t *testing.T) {
 		r.f.SetFault(r.node, "gen25519", Fault{Kind: Hold, Detached: true})
-		held := r.send(r.node, "choria_provision", "gen25519", r.with(nil), 1)
+		held := r.send(r.node, "choria_provision", "gen25519", r.with(nil), 3)
 		sent := time.Now()
 		await(t, r.f, r.node, holds("gen25519"))
-		<-time.After(time.Until(sent.Add(1100 * time.Millisecond))) // the TTL is wall time on the node
+		<-time.After(time.Until(sent.Add(3100 * time.Millisecond))) // the TTL is wall time on the node
 		r.f.Release(r.node, "gen25519")
 		r.provision(r.node, "jwt", nil)
 		r.flushed()

@@ -107,7 +107,7 @@ func TestShutdownStaysDown(t *testing.T) {
 
 func TestRequestsInTheSplayAreHeld(t *testing.T) {
 	opts := testOptions(t, 1)
-	opts.Splay = 500 * time.Millisecond
+	opts.Splay = 5 * time.Second
 	f := startFleet(t, opts)
 	c := newTestClient(t, f, "provisioning")
 	node := f.Nodes()[0]

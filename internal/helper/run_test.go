@@ -191,11 +191,11 @@ func newLifeline(t *testing.T) *lifeline {
 		if err != nil {
 			return
 		}
-		defer func() { _ = f.Close() }()
 		if _, err := f.Read(make([]byte, 1)); err == nil {
 			close(l.ready)
 		}
 		_, _ = io.Copy(io.Discard, f)
+		_ = f.Close()
 		close(l.gone)
 	}()
 	return l
@@ -220,13 +220,13 @@ func TestRunKillsTheGroup(t *testing.T) {
 		timeout      time.Duration
 		kind         error // nil: a reply
 	}{
-		{"at the deadline", "sleep 1000 & printf partial; sleep 1000", 500 * time.Millisecond, helper.ErrTimeout},
+		{"at the deadline", "sleep 1000 & printf partial; sleep 1000", 5 * time.Second, helper.ErrTimeout},
 		{"after success, output held open", "sleep 1000 & " + deferReply, time.Minute, nil},
 		{"after success, output closed", "sleep 1000 >/dev/null 2>&1 & " + deferReply, time.Minute, nil},
 		{"after success, error output held", "sleep 1000 >/dev/null & " + deferReply, time.Minute, nil},
 		{"after a failure", "sleep 1000 & exit 1", time.Minute, helper.ErrExit},
 		{"after too much", "sleep 1000 & head -c 2000000 /dev/zero", time.Minute, helper.ErrTooMuch},
-		{"deaf to SIGTERM", "trap '' TERM INT HUP; sleep 1000", 500 * time.Millisecond, helper.ErrTimeout},
+		{"deaf to SIGTERM", "trap '' TERM INT HUP; sleep 1000", 5 * time.Second, helper.ErrTimeout},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

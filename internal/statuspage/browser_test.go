@@ -53,7 +53,7 @@ func start() {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), chromedp.Flag("no-proxy-server", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-gpu", true))
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-gpu", true), chromedp.WSURLReadTimeout(time.Minute))
 	alloc, stopAlloc := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, stopBrowser := chromedp.NewContext(alloc)
 	chromium.ctx, chromium.stop = ctx, func() { stopBrowser(); stopAlloc() }

@@ -145,7 +145,7 @@ func busy() *fake {
 		opened(2, "db-03.fra.example.net", receipt.Configure, 48*time.Minute, receipt.Unknown,
 			receipt.Evidence{Kind: receipt.SawIdle, Source: "node", At: now, Idle: &receipt.IdleSeen{Incarnation: receipt.Incarnation{PID: 4711, Start: 1}}},
 			receipt.Evidence{Kind: receipt.SawEvent, Source: "lifecycle event", At: now, Event: &receipt.EventSeen{Type: "provisioned", Component: "provision_mode_server", Time: now.Unix()}}),
-		opened(3, "edge-9.sin.example.net", receipt.Restart, 30*time.Second, receipt.Unknown),
+		opened(3, "edge-9.sin.example.net", receipt.Restart, 5*time.Second, receipt.Unknown),
 		opened(4, "app-1.fra.example.net", receipt.Configure, 4*time.Second, receipt.Pending),
 		opened(5, "app-2.fra.example.net", receipt.GenCSR, 2*time.Second, receipt.Pending),
 	}

@@ -15,6 +15,7 @@ func TestDeadWorkerIsTold(t *testing.T) {
 	f := busy()
 	b, stop := open(t, f)
 	b.visit("")
+	b.until(`document.querySelector("#numbers polyline")`) // nothing is asked for at this moment
 	stop()
 	b.until(`document.body.classList.contains("stale")`)
 	if got := b.text("#notices"); !strings.Contains(got, "The worker no longer answers: it cannot be reached. What is shown is ") {
