@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	"provctl/receipt"
 )
 
@@ -81,6 +83,27 @@ func decodeAll[T receipt.Record](s *store, bucket string, keys []string, raw [][
 		}
 	}
 	return out, nil
+}
+
+// aside reads something while its caller goes on reading, and gives it when it is asked for. It does so where the journal is open for
+// reading alone, in a transaction of its own: all of them see the same then. In a worker it is read when it is asked for.
+func aside[T any](s *store, f func(*store) (T, error)) func() (T, error) {
+	db := s.tx.DB()
+	if !db.IsReadOnly() {
+		return func() (T, error) { return f(s) }
+	}
+	var v T
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err = guard(db.Path(), func() error {
+			return db.View(func(tx *bolt.Tx) (err error) {
+				v, err = f(&store{tx: tx})
+				return err
+			})
+		})
+	})
+	return func() (T, error) { wg.Wait(); return v, err }
 }
 
 // path names the file for messages.

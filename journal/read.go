@@ -118,6 +118,7 @@ func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
 		return out, err
 	}
 	out.Info, out.Tally = m.info(path), m.Tally
+	nodes := aside(s, func(s *store) ([]receipt.Node, error) { return s.nodesNotTaken(now) })
 	if out.Jobs, err = listed[receipt.Job](s, activeBuck, jobBucket); err != nil {
 		return out, err
 	}
@@ -143,7 +144,7 @@ func (s *store) snapshot(path string, now time.Time) (Snapshot, error) {
 	for status, n := range m.Ended.Receipts {
 		out.ByStatus[status] = int(n)
 	}
-	out.Nodes, err = s.nodesNotTaken(now)
+	out.Nodes, err = nodes()
 	return out, err
 }
 
