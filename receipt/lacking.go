@@ -63,7 +63,7 @@ func lackOfCounter(r Receipt, now time.Time) []string {
 	case list == nil, !r.Horizon.Passed(list.At):
 		missing = append(missing, "the broker's connection list from past the horizon, with one connection of this name")
 	case list.Connections.Live != 1:
-		missing = append(missing, fmt.Sprintf("a single connection of this name at the broker, which lists %d", list.Connections.Live))
+		missing = append(missing, fmt.Sprintf("a single connection at the broker that gets this node's requests, which lists %d", list.Connections.Live))
 	}
 	return missing
 }
@@ -91,7 +91,7 @@ func lackOfNewStart(r Receipt, now time.Time) []string {
 	}
 	missing := untilHorizon(r, now)
 	if slices.ContainsFunc(r.Evidence, func(e Evidence) bool { return e.Kind == SawConnections && e.Connections.Live > 1 }) {
-		missing = append(missing, "a connection list of the broker with a single connection of this name")
+		missing = append(missing, "a connection list of the broker with a single connection that gets this node's requests")
 	}
 	return missing
 }

@@ -56,8 +56,8 @@ type connzItem struct {
 	Subs   []string   `json:"subscriptions_list"`
 }
 
-// Connections asks every broker server for the connections of our account under the node's name. Live counts the open ones that
-// would receive a request to the node. LastClosed is the newest closure that the servers remember, if it is not older than since
+// Connections asks every broker server for the connections of our account under the node's name. Live counts the open ones, and with
+// them whoever else would receive a request to the node, since he could have answered it. LastClosed is the newest closure that the servers remember, if it is not older than since
 // (our clock; a minute is allowed for theirs): a closure from before a receipt's request says nothing about it, and a busy broker
 // remembers thousands of others. An older one may be given or not; with a zero since all are looked through.
 //
@@ -127,24 +127,27 @@ func lastClosed(seen *receipt.ConnectionsSeen, page []connzItem, node receipt.No
 	return oldest != nil && oldest.Before(since)
 }
 
-// countLive counts who would receive a request to the node. The servers filter the list; it has to be whole, since two of a name
-// void a proof that one allows.
+// countLive counts who would receive a request to the node: the servers list those who listen to its subject or a wider one. The list
+// has to be whole, since two void a proof that one allows. Without the node, who else listens does not count: the node is gone.
 func countLive(ctx context.Context, ask connzAsk, node receipt.NodeID, heard map[string]bool) (live int, err error) {
 	subject := collective + ".node." + string(node)
 	answers, err := ask(ctx, connzQuestion{page: connzRequest{Sort: "cid", Subs: true, Filter: subject, Limit: connzPage}, heard: heard})
 	if err != nil {
 		return 0, err
 	}
+	here := false
 	for _, a := range answers {
 		if len(a.Data.Conns) >= connzPage {
 			return 0, fmt.Errorf("%w: on server %s at least %d connections listen to %s or wider subjects; let fewer of this account do so",
 				ErrNoConnectionList, clean(a.Server.ID), connzPage, subject)
 		}
 		for _, c := range a.Data.Conns {
-			if c.Name == string(node) || slices.Contains(c.Subs, subject) {
-				live++
-			}
+			here = here || c.Name == string(node) || slices.Contains(c.Subs, subject)
 		}
+		live += len(a.Data.Conns)
+	}
+	if !here {
+		return 0, nil
 	}
 	return live, nil
 }

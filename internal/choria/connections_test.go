@@ -66,7 +66,9 @@ func TestConnectionsOfACluster(t *testing.T) {
 		{"found on one, further on the other", []connzServer{closures(now, many, 3), closures(now, 2*connzPage+7, -1)}, time.Time{}, 0, at(3), 3},
 		{"closed on both", []connzServer{closures(now, many, 700), closures(now, many, 600)}, time.Time{}, 0, at(600), 2},
 		{"two live processes on two servers", []connzServer{closures(now, 9, -1, named(looked)), closures(now, 9, -1, named(looked))}, at(60), 2, time.Time{}, 1},
-		{"who else listens", []connzServer{closures(now, 9, -1, others...), closures(now, 9, -1)}, at(60), 1, time.Time{}, 1},
+		{"who else listens", []connzServer{closures(now, 9, -1, others...), closures(now, 9, -1)}, at(60), 2, time.Time{}, 1},
+		{"who else listens, elsewhere", []connzServer{closures(now, 9, -1, named(looked)), closures(now, 9, -1, others[0])}, at(60), 2, time.Time{}, 1},
+		{"who listens to a node that left", []connzServer{closures(now, 9, 3, others[0]), closures(now, 9, -1)}, at(60), 0, at(3), 1},
 	} {
 		b, e := cluster(t, tc.servers...)
 		t.Run(tc.name, func(t *testing.T) {
