@@ -24,7 +24,7 @@ func BenchmarkInspect(b *testing.B) {
 		}
 		for name, write := range map[string]func(inspect.Report) error{
 			"text": func(r inspect.Report) error { return inspect.WriteText(io.Discard, r, inspect.Style{}) },
-			"json": func(r inspect.Report) error { return inspect.WriteJSON(io.Discard, r) },
+			"json": func(r inspect.Report) error { return inspect.WriteReportJSON(io.Discard, r) },
 		} {
 			b.Run(through+"/"+name, func(b *testing.B) {
 				b.ReportAllocs()

@@ -321,4 +321,32 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	if err := inspect.WriteJSON(broken{}, r); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("JSON: %v", err)
 	}
+	for len(r.Items) < 1000 {
+		r.Items = append(r.Items, r.Items...)
+	}
+	if err := inspect.WriteReportJSON(broken{}, r); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("JSON of many items: %v", err)
+	}
+}
+
+// TestManyItemsAreTheSameJSON: what is encoded in parts is what is encoded at once, whatever the texts are.
+func TestManyItemsAreTheSameJSON(t *testing.T) {
+	r := scene(t)
+	model := r.Items[0]
+	model.Why, model.FirstLine = "\n  \"items\": []", "\n  ]\n"
+	r.Nodes[0].Why = model.Why
+	for _, n := range []int{0, 1, 128, 129, 256, 1000} {
+		r.Items = make([]inspect.Item, n)
+		for i := range r.Items {
+			r.Items[i] = model
+			r.Items[i].Claim = i
+		}
+		var whole, parts bytes.Buffer
+		if err := errors.Join(inspect.WriteJSON(&whole, r), inspect.WriteReportJSON(&parts, r)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(whole.Bytes(), parts.Bytes()) {
+			t.Errorf("of %d items the two differ", n)
+		}
+	}
 }

@@ -143,7 +143,7 @@ func show(c *cli.Context, r inspect.Report, whole bool) error {
 	}
 	var err error
 	if c.Bool("json") {
-		err = inspect.WriteJSON(c.App.Writer, r)
+		err = inspect.WriteReportJSON(c.App.Writer, r)
 	} else {
 		err = inspect.WriteText(c.App.Writer, r, s)
 	}
