@@ -79,7 +79,7 @@ type StatsSeen struct {
 
 // ConnectionsSeen is what the broker says of connections under the node's name.
 type ConnectionsSeen struct {
-	Live       int       `json:"live"`
+	Live       int       `json:"live"`                 // open ones, with whoever else gets the node's requests; 0: the node has none
 	LastClosed time.Time `json:"last_closed,omitzero"` // the newest closure, broker's clock; zero if none is known
 	Reason     string    `json:"reason,omitempty"`     // of that closure
 }

@@ -57,9 +57,10 @@ type connzItem struct {
 }
 
 // Connections asks every broker server for the connections of our account under the node's name. Live counts the open ones, and with
-// them whoever else would receive a request to the node, since he could have answered it. LastClosed is the newest closure that the servers remember, if it is not older than since
-// (our clock; a minute is allowed for theirs): a closure from before a receipt's request says nothing about it, and a busy broker
-// remembers thousands of others. An older one may be given or not; with a zero since all are looked through.
+// them whoever else would receive a request to the node, since he could have answered it. LastClosed is the newest closure that the
+// servers remember, if it is not older than since (our clock; a minute is allowed for theirs): a closure from before a receipt's request
+// says nothing about it, and a busy broker remembers thousands of others. An older one may be given or not; with a zero since all are
+// looked through.
 //
 // It is ErrNoConnectionList if the servers do not tell all, which a broker without a system account never does, and
 // ErrNotConnected if the connection is down or breaks meanwhile: a list with a server missing would count too few.
