@@ -269,7 +269,9 @@ func (j *Journal) Release(ctx context.Context, id receipt.NodeID, by, reason str
 	}
 	var n receipt.Node
 	err := j.do(ctx, func(s *stage) (err error) {
-		if n, err = load[receipt.Node](&s.store, nodeBucket, string(id)); err != nil {
+		if n, err = load[receipt.Node](&s.store, nodeBucket, string(id)); errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("%w: 'provctl nodes' lists what is known", err)
+		} else if err != nil {
 			return err
 		}
 		waits := false

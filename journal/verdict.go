@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"provctl/receipt"
 )
@@ -220,6 +221,8 @@ func (s *stage) afterProof(r receipt.Receipt, p receipt.Proof) Next {
 		return Next{Event: receipt.End, Result: receipt.Superseded} // it is back in provisioning mode: new work
 	case p.Event == receipt.ProvedApplied:
 		return s.afterApplied(a)
+	case a == receipt.ReleaseUpdate && p.Event == receipt.ProvedFailed && strings.Contains(p.Why, receipt.UpgradeBroken):
+		return Next{Event: receipt.End, Result: receipt.Exhausted} // as when the reply is in time: nothing is to be sent to it
 	case p.Rule == receipt.RuleLeft:
 		next := s.ended(receipt.Left)
 		next.Told = receipt.ProvedMoot // if it was to find out about a configure: nothing more can be asked of this life

@@ -265,12 +265,17 @@ func (p *pass) stats() (stats receipt.StatsSeen, base receipt.Baseline, err erro
 	return stats, base, err
 }
 
-// gate gives the job back when the worker may begin no effect.
+// gate gives the job back when the worker may begin no effect, and ends it when two servers would take it.
 func (p *pass) gate() error {
-	if err := p.lane.Gate(); err != nil {
+	switch err := p.lane.Gate(); {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrTwin):
+		p.log.Error("the node is left alone", "error", err)
+		return p.end(receipt.FailedJob, err.Error())
+	default:
 		return stop{journal.Next{Event: receipt.Requeue, Why: err.Error()}}
 	}
-	return nil
 }
 
 // fail ends the pass without an open receipt: the node is held and taken again later. If the node is not to blame, because the

@@ -41,6 +41,7 @@ type bench struct {
 	gate    func(call string) error // asked with the last call
 	cut     error                   // Disturbed
 	waits   chan struct{}           // calls never end; effects' context does
+	inHand  bool                    // ... but when one is given up its reply is there
 	flow    sequence.Flow
 	sighted bool                   // jobs come by sightings
 	age     time.Duration          // how long ago requests are signed
@@ -170,26 +171,39 @@ func (b *bench) Publish(_ context.Context, p *journal.Pending, _ sequence.Prepar
 		}
 	}
 	b.called("publish " + a.String())
-	return call{out, b.waits}, p.MarkPublished()
+	return newCall(out, b.waits, b.inHand), p.MarkPublished()
 }
 
+// call has its outcome when open is closed, at once without one, or has lost it when it is given up.
 type call struct {
-	out  sequence.Outcome
-	open chan struct{}
+	out        sequence.Outcome
+	done, gone chan struct{}
 }
 
-func (c call) Done() <-chan struct{} {
-	if c.open != nil {
-		return c.open
+func newCall(out sequence.Outcome, open <-chan struct{}, inHand bool) *call {
+	c := &call{out, make(chan struct{}), make(chan struct{})}
+	if open == nil {
+		close(c.done)
+		return c
 	}
-	done := make(chan struct{})
-	close(done)
-	return done
+	go func() {
+		defer close(c.done)
+		select {
+		case <-open:
+		case <-c.gone:
+			if !inHand {
+				c.out = sequence.Outcome{Event: receipt.Lost, Why: "given up"}
+			}
+		}
+	}()
+	return c
 }
 
-func (c call) Outcome() sequence.Outcome { return c.out }
+func (c *call) Done() <-chan struct{} { return c.done }
 
-func (c call) GiveUp() {}
+func (c *call) Outcome() sequence.Outcome { return c.out }
+
+func (c *call) GiveUp() { close(c.gone) }
 
 func (b *bench) Ask(_ context.Context, _ receipt.Job, in helper.Input) (*helper.Reply, error) {
 	b.called("helper")
@@ -335,6 +349,15 @@ func TestEndings(t *testing.T) {
 				return nil
 			}
 		}, receipt.Queued, 0, "gen25519", false, false},
+		{"two servers of its name", func(b *bench) {
+			b.gate = func(last string) error {
+				if last == "helper" {
+					return fmt.Errorf("%w: x", sequence.ErrTwin)
+				}
+				return nil
+			}
+		}, receipt.Ended, receipt.FailedJob, "gen25519", true, false},
+		{"given up with the reply in hand", func(b *bench) { b.waits, b.inHand = make(chan struct{}), true }, receipt.Ended, receipt.Provisioned, "gen25519 configure restart", true, false},
 		{"stopped before the reply", func(b *bench) { b.waits = make(chan struct{}) }, receipt.Blocked, 0, "gen25519", false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -120,7 +120,10 @@ func (p *pass) send(pending *journal.Pending, prepared Prepared, nonce string) e
 	}
 	if early := p.lane.Await(p.effects, call.Done(), r); early != nil {
 		call.GiveUp()
-		return p.settle(pending, receipt.Lost, early.Error(), nil, 0)
+		<-call.Done() // at once: a reply that was there already counts
+		if call.Outcome().Event == receipt.Lost {
+			return p.settle(pending, receipt.Lost, early.Error(), nil, 0)
+		}
 	}
 	out := call.Outcome()
 	event, why, key := p.read(r.Action, out, nonce)

@@ -17,6 +17,9 @@ var ErrAbsent = errors.New("the node is not there")
 // ErrCut is returned by the facts of Wire when the connection to the broker broke: nothing is known of the node.
 var ErrCut = errors.New("the broker is away")
 
+// ErrTwin is returned by Lane.Gate when two servers have answered under the node's name since the pass began.
+var ErrTwin = errors.New("two servers answer under its name")
+
 // ErrNoToken is returned by Wire.JWT when the node has no token that it could show. Its agent is idle all the same.
 var ErrNoToken = errors.New("the node has no provisioning token")
 

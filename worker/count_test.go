@@ -97,7 +97,7 @@ func (c *countNet) Prepare(n receipt.NodeID, a receipt.Action, input any) (seque
 func (c *countNet) Publish(ctx context.Context, p *journal.Pending, prepared sequence.Prepared) (sequence.Call, error) {
 	call, err := c.fakeNet.Publish(ctx, p, prepared)
 	if held := c.held[p.Receipt().Action]; err == nil && held != nil {
-		return fakeCall{call.Outcome(), held}, nil
+		return newFakeCall(call.Outcome(), held), nil
 	}
 	return call, err
 }

@@ -159,12 +159,17 @@ func (w *Worker) gather(ctx context.Context, id receipt.ReceiptID) (settled bool
 	if err != nil || r.Status != receipt.Unknown {
 		return err == nil, err
 	}
+	began := w.o.Now()
 	seen, rebase := w.observe(ctx, r)
 	if len(seen) > 0 {
 		if r, err = w.j.Note(ctx, id, seen, rebase); err != nil {
 			return false, err
 		}
 		crashpoint.Here(crashpoint.EvidenceKept)
+	}
+	if err := w.alone(r.Node, began); err != nil { // either may have answered for the other
+		w.log.Warn("nothing is concluded", "node", r.Node, "receipt", r.ID, "error", err)
+		return false, nil
 	}
 	if w.o.Manual {
 		return false, w.showIdle(ctx, r)
@@ -237,7 +242,7 @@ func (w *Worker) showIdle(ctx context.Context, r receipt.Receipt) error {
 		}
 	}
 	stats, _, err := w.net.Stats(asking, r.Node)
-	if err != nil || stats.Incarnation != r.Incarnation { // else it was that incarnation which answered before
+	if err != nil || stats.Incarnation != r.Incarnation || w.alone(r.Node, asked) != nil { // else it was that incarnation which answered before
 		return nil
 	}
 	_, err = w.j.Note(ctx, r.ID, []receipt.Evidence{{
@@ -274,7 +279,8 @@ func (w *Worker) OnReconnect() {
 // provisioning mode. It does not wait for the journal.
 func (w *Worker) OnEvent(h Happening) {
 	w.mu.Lock()
-	interesting := w.busy[h.Node] != nil
+	// One that tells of an effect can contradict what was decided of it, however long ago.
+	interesting := w.busy[h.Node] != nil || h.Seen.Tells(receipt.Configure) || h.Seen.Tells(receipt.ReleaseUpdate)
 	for _, watch := range w.watches {
 		interesting = interesting || watch.node == h.Node
 	}

@@ -128,7 +128,7 @@ func (f *fakeNet) Publish(_ context.Context, p *journal.Pending, _ sequence.Prep
 	close(f.changed)
 	f.changed = make(chan struct{})
 	f.mu.Unlock()
-	return fakeCall{out, f.pending}, nil
+	return newFakeCall(out, f.pending), nil
 }
 
 // effects are what was published to a node.
@@ -155,21 +155,32 @@ func (f *fakeNet) await(ctx context.Context, is func() bool) error {
 	}
 }
 
+// fakeCall has its outcome when pending is closed, at once without one, or has lost it when it is given up.
 type fakeCall struct {
-	out  sequence.Outcome
-	done chan struct{}
+	out        sequence.Outcome
+	done, gone chan struct{}
 }
 
-func (c fakeCall) Done() <-chan struct{} {
-	if c.done != nil {
-		return c.done
+func newFakeCall(out sequence.Outcome, pending <-chan struct{}) *fakeCall {
+	c := &fakeCall{out, make(chan struct{}), make(chan struct{})}
+	if pending == nil {
+		close(c.done)
+		return c
 	}
-	closed := make(chan struct{})
-	close(closed)
-	return closed
+	go func() {
+		defer close(c.done)
+		select {
+		case <-pending:
+		case <-c.gone:
+			c.out = sequence.Outcome{Event: receipt.Lost, Why: "given up"}
+		}
+	}()
+	return c
 }
-func (c fakeCall) Outcome() sequence.Outcome { return c.out }
-func (c fakeCall) GiveUp()                   {}
+
+func (c *fakeCall) Done() <-chan struct{}     { return c.done }
+func (c *fakeCall) Outcome() sequence.Outcome { return c.out }
+func (c *fakeCall) GiveUp()                   { close(c.gone) }
 
 // fakeAdvisor advises a configuration, unless it is a function that does something else.
 type fakeAdvisor func() (*helper.Reply, error)

@@ -104,7 +104,7 @@ const maxParked = 1000
 
 // work makes one pass over one job.
 func (w *Worker) work(e entry) {
-	l := &lane{w: w, node: e.node, links: w.reconnects.Load()}
+	l := &lane{w: w, node: e.node, links: w.reconnects.Load(), began: w.o.Now()}
 	defer func() {
 		l.giveAway()
 		wake(w.wakeLanes)
@@ -196,8 +196,9 @@ func (w *Worker) follow(job receipt.Job) error {
 type lane struct {
 	w     *Worker
 	node  receipt.NodeID
-	links int64 // reconnects before the pass
-	away  bool  // given to others
+	links int64     // reconnects before the pass
+	began time.Time // when the pass did
+	away  bool      // given to others
 }
 
 // Park implements sequence.Lane.
@@ -277,7 +278,10 @@ func (l *lane) giveAway() {
 // Gate implements sequence.Lane.
 func (l *lane) Gate() error {
 	l.w.stepped(l.node, time.Time{})
-	return l.w.mayAct()
+	if err := l.w.mayAct(); err != nil {
+		return err
+	}
+	return l.w.alone(l.node, l.began)
 }
 
 // mayAct returns nil while effects may be begun and published.

@@ -101,6 +101,7 @@ func (r *running) newEngine(choriaConfig string) (*choria.Engine, error) {
 		OnLate: func(l choria.LateReply) {
 			r.worker.OnLate(worker.Late{Request: l.Request, Node: l.Node, Reply: l.Reply, Second: l.Second, At: l.At})
 		},
+		OnTwin:      func(n receipt.NodeID) { r.worker.OnTwin(n) },
 		OnEvent:     func(e choria.Event) { r.worker.OnEvent(worker.Happening{Node: e.Node, Seen: e.Seen, At: e.At}) },
 		OnReconnect: func() { r.worker.OnReconnect() },
 	})

@@ -47,11 +47,11 @@ func (e *Engine) Discover(ctx context.Context, window time.Duration, found func(
 	return e.collect(ctx, in, window, read, func(node receipt.NodeID) {
 		e.counts.answered(node, ordinal) // once per broadcast, however often it is answered
 		found(node)
-	})
+	}, func(node receipt.NodeID) { e.twin(node, m.id) })
 }
 
-// collect calls found once for each node that read accepts.
-func (e *Engine) collect(ctx context.Context, in <-chan *nats.Msg, window time.Duration, read func(*nats.Msg) (receipt.NodeID, bool), found func(receipt.NodeID)) (int, error) {
+// collect calls found once for each node that read accepts, and twice for each further answer in its name.
+func (e *Engine) collect(ctx context.Context, in <-chan *nats.Msg, window time.Duration, read func(*nats.Msg) (receipt.NodeID, bool), found, twice func(receipt.NodeID)) (int, error) {
 	seen := make(map[receipt.NodeID]bool)
 	end := time.NewTimer(discoveryLongest)
 	defer end.Stop()
@@ -64,7 +64,11 @@ func (e *Engine) collect(ctx context.Context, in <-chan *nats.Msg, window time.D
 				return len(seen), nil
 			}
 			quiet.Reset(window)
-			if node, ok := read(m); ok && !seen[node] {
+			switch node, ok := read(m); {
+			case !ok:
+			case seen[node]:
+				twice(node)
+			default:
 				seen[node] = true
 				found(node)
 			}

@@ -98,7 +98,14 @@ func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
 		return Fact{}, err
 	}
 	w := e.expect(m.id)
-	defer e.retire(m.id, nil)
+	var next *watch
+	defer func() {
+		for _, rest := range e.retire(m.id, next) {
+			if next != nil {
+				e.late(m.id, rest)
+			}
+		}
+	}()
 	ordinal := e.counts.next()
 	begun := e.opt.Now()
 	defer func() { e.opt.Meter.Asked(q.Agent+"#"+q.Action, e.opt.Now().Sub(begun)) }()
@@ -121,6 +128,7 @@ func (e *Engine) ask(ctx context.Context, q FactRequest) (Fact, error) {
 				continue
 			}
 			e.counts.answered(q.Node, ordinal)
+			next = &watch{node: q.Node, fact: q.Agent, until: e.opt.Now().Add(twinFor)}
 			return factOf(q, m.id, ordinal, env, e.opt.Now())
 		case <-limit.C:
 			return Fact{}, fmt.Errorf("%w: %s", ErrNoReply, q.Timeout)

@@ -59,6 +59,12 @@ func (e *Engine) late(id receipt.RequestID, m *nats.Msg) {
 	case isNobody(m):
 		return
 	}
+	if w.fact != "" {
+		if _, ok := e.checked(m, id, w.node, w.fact); ok {
+			e.twin(w.node, id)
+		}
+		return
+	}
 	env, ok := e.checked(m, id, w.node, provisionAgent)
 	if !ok {
 		return
@@ -69,6 +75,15 @@ func (e *Engine) late(id receipt.RequestID, m *nats.Msg) {
 	e.mux.mu.Unlock()
 	reply, data := decodeEffect(w.action, env.body)
 	e.reportLate(LateReply{Request: id, Node: w.node, Action: w.action, Reply: reply, Data: data, At: e.opt.Now(), Second: second})
+}
+
+// twin tells that two answered under the name of one node: it asks without a queue, so each of two servers gets every request
+// (go-choria v0.30.2 server/connection.go:78).
+func (e *Engine) twin(node receipt.NodeID, id receipt.RequestID) {
+	e.log.Warn("two answers to one question: two servers have the name of this node", "node", node, "request", id)
+	if f := e.opt.OnTwin; f != nil {
+		e.notes.add(func() { f(node) })
+	}
 }
 
 func (e *Engine) reportLate(l LateReply) {

@@ -14,6 +14,7 @@ import (
 const (
 	muxQueue   = 8192             // messages read from the connection and not yet handed on
 	waiterKeep = 8                // messages to one request that are kept until its waiter looks
+	twinFor    = time.Minute      // a second answer to a fact is listened for that long
 	lateFor    = 15 * time.Minute // replies are listened for that long after the horizon
 	sweepEvery = time.Minute
 )
@@ -33,10 +34,11 @@ type mux struct {
 // waiter is a request in flight.
 type waiter struct{ got chan *nats.Msg }
 
-// watch is an effect that nobody waits for any more, but whose reply is still news.
+// watch is a request that nobody waits for any more, but to which a reply is still news: an effect, or a fact that was answered.
 type watch struct {
 	node    receipt.NodeID
 	action  receipt.Action
+	fact    string // its agent; empty for an effect
 	until   time.Time
 	replied bool
 }

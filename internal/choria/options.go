@@ -41,6 +41,7 @@ type Options struct {
 	// The callbacks run one at a time on goroutines of the engine, never on the intake. What does not fit their bounded
 	// queues is dropped, counted and logged.
 	OnLate      func(LateReply)
+	OnTwin      func(receipt.NodeID) // two servers answered a question, or a discovery, under this name
 	OnEvent     func(Event)
 	OnReconnect func()
 

@@ -47,6 +47,37 @@ func TestDiscoverSeveral(t *testing.T) {
 	}
 }
 
+// TestTwoServersOfOneName: what two answer is told, of facts and discoveries alike; what one answers is not.
+func TestTwoServersOfOneName(t *testing.T) {
+	f := ownBroker(t)
+	twins := make(chan receipt.NodeID, 8)
+	e := engine(t, f, func(o *Options) { o.OnTwin = func(n receipt.NodeID) { twins <- n } })
+	on := func(r fakeRequest) { r.answer(0, "OK", `{"jwt":"e30.e30.e30"}`) }
+	one := nodeAs(t, f, "n.example.net", on)
+	ask := map[string]func() error{
+		"jwt":       func() error { _, err := e.JWT(deadline(t), one.node(), ""); return err },
+		"stats":     func() error { _, err := e.Stats(deadline(t), one.node()); return err },
+		"discovery": func() error { _, err := e.Discover(deadline(t), 3*time.Second, func(receipt.NodeID) {}); return err },
+	}
+	for what, f := range ask {
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	if len(twins) != 0 {
+		t.Errorf("one server counts as two, %d times", len(twins))
+	}
+	nodeAs(t, f, "n.example.net", on)
+	for what, f := range ask {
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if n := receive(t, twins); n != one.node() {
+			t.Errorf("%s: two servers were told of %s", what, n)
+		}
+	}
+}
+
 func TestDiscoverNobody(t *testing.T) {
 	f := ownBroker(t)
 	e := engine(t, f)

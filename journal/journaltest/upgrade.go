@@ -69,6 +69,22 @@ func testUpgradeProved(b *Bench) {
 	_, err := b.Store.Decide(b.Ctx(), journal.Decision{Receipt: r.ID, Seen: r.Version, Verdict: receipt.VerdictApplied, By: "me", Reason: "it runs 1.2.3"})
 	b.ok(err)
 	b.upgraded("n3", job.ID)
+
+	// A late word that the server's program may be gone keeps the node out, as one in time does: nothing more is to be sent to it.
+	job = b.Claimed("n4")
+	r = b.Done(job.ID, receipt.ReleaseUpdate, Life(1), receipt.Lost, journal.Next{})
+	_, err = b.Store.Note(b.Ctx(), r.ID, []receipt.Evidence{{Kind: receipt.SawReply, Source: "late reply", At: b.Clock.Now(), Reply: &receipt.ReplySeen{
+		Code: 1, Text: "Update to version 1.2.3 failed: rollback also failed, " + receipt.UpgradeBroken, Means: receipt.ReplyFailed,
+	}}}, nil)
+	b.ok(err)
+	b.Clock.Add(TTL + Skew + time.Second)
+	settled, proof, err := b.Store.Prove(b.Ctx(), r.ID)
+	b.ok(err)
+	n, err := b.Store.Node("n4")
+	b.ok(err)
+	if proof == nil || settled.Status != receipt.Failed || n.Out != receipt.Exhausted {
+		b.T.Errorf("after a late word of a broken server: %s, proof %+v, node %+v", settled.Status, proof, n)
+	}
 }
 
 func (b *Bench) upgraded(node receipt.NodeID, id receipt.JobID) {
