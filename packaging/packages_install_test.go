@@ -12,6 +12,11 @@ func TestFreshInstallWaitsToBeConfigured(t *testing.T) {
 	for name, prepare := range map[string]func(*root){
 		"with systemd": func(r *root) { r.standIn() },
 		"without":      func(r *root) { r.do("rm", "-f", "/usr/bin/systemd-sysusers") },
+		"a group of the site": func(r *root) {
+			r.do("rm", "-f", "/usr/bin/systemd-sysusers")
+			r.do("groupadd", "--system", "provctl")
+		},
+		"a user of the site": func(r *root) { r.do("useradd", "--system", "--gid", "nogroup", "provctl") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRoot(t)
@@ -64,6 +69,35 @@ func refusesAsItIs(r *root) {
 	want := "helper jwt_verify_cert jwt_signing_key jwt_signing_token broker_provisioning_password"
 	if got := strings.Join(keys, " "); !strings.HasPrefix(got, want) || len(keys) != 6 || !strings.Contains(out, "problem: /etc/provctl/choria.conf: ") {
 		r.t.Errorf("config check finds %q, want %s and choria.conf:\n%s", got, want, out)
+	}
+}
+
+// TestWithoutAnyoneToMakeUsers: then it says what is to be done, and can be gone on with.
+func TestWithoutAnyoneToMakeUsers(t *testing.T) {
+	r := newRoot(t)
+	r.do("mkdir", "/away")
+	r.do("mv", "/usr/bin/systemd-sysusers", "/usr/sbin/useradd", "/usr/sbin/groupadd", "/away/")
+	if out, code := r.run("dpkg", "-i", r.put(packages(t).deb, "/tmp/provctl.deb")); code == 0 || !strings.Contains(out, "make a user and a group provctl") {
+		t.Errorf("without a user dpkg ends with %d:\n%s", code, out)
+	}
+	r.do("/away/groupadd", "--system", "provctl")
+	r.do("/away/useradd", "--system", "--gid", "provctl", "provctl")
+	r.do("dpkg", "--configure", "provctl")
+	r.looks(state, "provctl provctl 700")
+}
+
+// TestRemoveFromAnImage: where no systemd runs, a unit that was enabled is disabled all the same.
+func TestRemoveFromAnImage(t *testing.T) {
+	const link = "/etc/systemd/system/multi-user.target.wants/provctl.service"
+	r := newRoot(t)
+	r.install(r.put(packages(t).deb, "/tmp/provctl.deb"))
+	r.do("systemctl", "enable", "provctl.service")
+	if out, code := r.run("readlink", link); code != 0 {
+		t.Fatalf("the unit was not enabled: %s", out)
+	}
+	r.do("dpkg", "-r", "provctl")
+	if out, code := r.run("readlink", link); code == 0 {
+		t.Errorf("after the removal the unit is enabled: %s", out)
 	}
 }
 

@@ -30,7 +30,7 @@ func inspectCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			stateDirFlag(), jsonFlag(),
 			&cli.BoolFlag{Name: "probe", Usage: "ask node and broker about RECEIPT first; a running worker settles it if a rule allows, without one nothing is kept"},
-			&cli.StringFlag{Name: "config", Usage: "of --probe without a worker: its `FILE` of settings"},
+			&cli.StringFlag{Name: "config", Usage: "of --probe without a worker: its `FILE` of settings; --choria-config must be its as well"},
 			choriaConfigFlag(),
 			&cli.BoolFlag{Name: "all-rows", Usage: fmt.Sprintf("on a terminal, list more than %d of a kind", screenful)},
 		}, filterFlags()...),

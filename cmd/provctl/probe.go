@@ -58,7 +58,7 @@ func probed(s journal.Snapshot, dir, name string) (receipt.Receipt, error) {
 // probeAlone asks node and broker with the worker's configuration. It takes no lock and writes nothing.
 func probeAlone(ctx context.Context, c *cli.Context, dir, name string) (inspect.Probe, error) {
 	if c.String("config") == "" {
-		return inspect.Probe{}, usagef("no worker runs that could be asked: give its configuration with --config, and this command asks node and broker itself")
+		return inspect.Probe{}, usagef("no worker runs that could be asked: give its configuration with --config and --choria-config, and this command asks node and broker itself")
 	}
 	cfg, _, err := config.Load(c.String("config"))
 	if err != nil {

@@ -36,7 +36,7 @@ func runCommand() *cli.Command {
 		UsageText: "provctl run --config FILE [--choria-config FILE]",
 		Description: "Takes the lock on the state directory, settles what an earlier run left, then provisions. SIGTERM stops it in order:\n" +
 			"no new work, effects in flight end or are recorded as unknown after stop_timeout. It tells systemd, if that started it, when\n" +
-			"it is ready, what it is at, and that it makes progress. After provctl drain it exits with 75.",
+			"it is ready, what it is at, and that it makes progress. After provctl drain it exits with 75. SIGHUP opens its logfile again.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "config", Usage: "the worker's `FILE` of settings (YAML)", Required: true},
 			&cli.StringFlag{Name: "choria-config", Usage: "Choria client configuration `FILE`", Value: defaultChoriaConfig()},
@@ -70,16 +70,16 @@ func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bo
 	if debug {
 		level = slog.LevelDebug
 	}
-	log, closeLog, err := newLog(cfg.Logfile, level)
+	log, logTo, err := newLog(cfg.Logfile, level)
 	if err != nil {
 		return cfg.Refuse("logfile", err)
 	}
-	defer closeLog()
+	defer logTo.Close()
 	slog.SetDefault(log)
 	if found, remedy := doctor.ClockWarning(doctor.KernelClock); found != "" {
 		log.Warn(found, "hint", remedy)
 	}
-	ctx, stop := stopOnSignal(ctx, log)
+	ctx, stop := stopOnSignal(ctx, log, logTo)
 	defer stop()
 	state := newCondition()
 	manager, err := service.Connect(cfg.StopTimeout, state.report, log)
@@ -91,13 +91,22 @@ func run(ctx context.Context, configFile, choriaConfig, pidFile string, debug bo
 }
 
 // stopOnSignal ends the context at the first SIGTERM or SIGINT. Further ones are noted and change nothing: stopping already
-// does the least that loses nothing.
-func stopOnSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
+// does the least that loses nothing. SIGHUP opens the logfile again, and is no reason to end: a terminal that closes, or a rotation
+// without a logfile, would leave effects unknown.
+func stopOnSignal(ctx context.Context, log *slog.Logger, logTo *logFile) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	go func() {
 		for s := range signals {
+			if s == syscall.SIGHUP {
+				if err := logTo.Reopen(); err != nil {
+					log.Error("going on with the log as it was", "signal", s.String(), "error", err)
+				} else {
+					log.Info("the log goes on under its own name", "signal", s.String(), "logfile", logTo.path)
+				}
+				continue
+			}
 			if ctx.Err() == nil {
 				log.Info("stopping", "signal", s.String())
 			} else {

@@ -11,16 +11,17 @@ configure) [ -z "$2" ] || upgrade=yes ;; # dpkg; $2 is the version before
 *) exit 0 ;; # dpkg gives up something else that it had begun
 esac
 
-if ! id provctl >/dev/null 2>&1; then
-	if command -v systemd-sysusers >/dev/null 2>&1; then
-		systemd-sysusers provctl.conf
-	elif command -v useradd >/dev/null 2>&1; then
-		useradd --system --user-group --no-create-home --home-dir /var/lib/provctl --shell /usr/sbin/nologin \
-			--comment "Provisioner of Choria servers" provctl
-	else
-		echo "provctl: there is neither systemd-sysusers nor useradd: make a user and a group provctl, then configure this package again" >&2
-		exit 1
-	fi
+# A site may have made one of them already.
+has() { getent "$1" provctl >/dev/null; }
+if ! has group || ! has passwd; then
+	! command -v systemd-sysusers >/dev/null 2>&1 || systemd-sysusers provctl.conf || :
+	has group || ! command -v groupadd >/dev/null 2>&1 || groupadd --system provctl || :
+	has passwd || ! command -v useradd >/dev/null 2>&1 || useradd --system --gid provctl --no-create-home \
+		--home-dir /var/lib/provctl --shell /usr/sbin/nologin --comment "Provisioner of Choria servers" provctl || :
+fi
+if ! has group || ! has passwd; then
+	echo "provctl: make a user and a group provctl, then configure this package again: dpkg --configure provctl, or reinstall the rpm" >&2
+	exit 1
 fi
 
 # What root's alone is would keep the worker out; anything else is the site's own choice.

@@ -8,7 +8,10 @@ remove | deconfigure) ;; # dpkg
 *) exit 0 ;;
 esac
 
-if [ -d /run/systemd/system ] && ! systemctl disable --now provctl.service; then
+if [ ! -d /run/systemd/system ]; then
+	# In an image there is nothing to stop, but it may be enabled.
+	! command -v systemctl >/dev/null 2>&1 || systemctl disable provctl.service || :
+elif ! systemctl disable --now provctl.service; then
 	echo "provctl: the worker could not be stopped, so its program stays: systemctl status provctl tells why; stop it, then remove again" >&2
 	exit 1
 fi
