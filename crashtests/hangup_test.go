@@ -28,7 +28,7 @@ func TestHangUp(t *testing.T) {
 	s.signal(syscall.SIGHUP)
 	s.await("it goes on in a new file", func() bool {
 		b, err := os.ReadFile(file)
-		return err == nil && strings.Contains(string(b), "the log goes on under its own name")
+		return err == nil && strings.Contains(string(b), "the log goes on")
 	})
 	s.fleet.Release(hold.name(), "configure")
 	s.awaitFleet("the node is provisioned", func(st fleet.State) bool { return st.Count(joined) == 1 })

@@ -19,6 +19,7 @@ type watch struct {
 	horizon receipt.Horizon
 	next    time.Time
 	looking bool
+	twin    time.Time     // when two servers answered one question about it; zero: never
 	one     chan struct{} // holds a token while somebody looks: two looks at a time would count from different baselines
 }
 
@@ -167,8 +168,9 @@ func (w *Worker) gather(ctx context.Context, id receipt.ReceiptID) (settled bool
 		}
 		crashpoint.Here(crashpoint.EvidenceKept)
 	}
-	if err := w.alone(r.Node, began); err != nil { // either may have answered for the other
-		w.log.Warn("nothing is concluded", "node", r.Node, "receipt", r.ID, "error", err)
+	if !w.aloneSince(id, began) { // either may have answered for the other
+		w.log.Warn("nothing is concluded while two servers answer under the name of one node", "node", r.Node, "receipt", r.ID,
+			"hint", "give each an identity of its own")
 		return false, nil
 	}
 	if w.o.Manual {
@@ -242,7 +244,7 @@ func (w *Worker) showIdle(ctx context.Context, r receipt.Receipt) error {
 		}
 	}
 	stats, _, err := w.net.Stats(asking, r.Node)
-	if err != nil || stats.Incarnation != r.Incarnation || w.alone(r.Node, asked) != nil { // else it was that incarnation which answered before
+	if err != nil || stats.Incarnation != r.Incarnation || !w.aloneSince(r.ID, asked) { // else it was that incarnation which answered before
 		return nil
 	}
 	_, err = w.j.Note(ctx, r.ID, []receipt.Evidence{{

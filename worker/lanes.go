@@ -104,7 +104,7 @@ const maxParked = 1000
 
 // work makes one pass over one job.
 func (w *Worker) work(e entry) {
-	l := &lane{w: w, node: e.node, links: w.reconnects.Load(), began: w.o.Now()}
+	l := &lane{w: w, node: e.node, links: w.reconnects.Load()}
 	defer func() {
 		l.giveAway()
 		wake(w.wakeLanes)
@@ -196,9 +196,8 @@ func (w *Worker) follow(job receipt.Job) error {
 type lane struct {
 	w     *Worker
 	node  receipt.NodeID
-	links int64     // reconnects before the pass
-	began time.Time // when the pass did
-	away  bool      // given to others
+	links int64 // reconnects before the pass
+	away  bool  // given to others
 }
 
 // Park implements sequence.Lane.
@@ -281,7 +280,7 @@ func (l *lane) Gate() error {
 	if err := l.w.mayAct(); err != nil {
 		return err
 	}
-	return l.w.alone(l.node, l.began)
+	return l.w.alone(l.node)
 }
 
 // mayAct returns nil while effects may be begun and published.
@@ -320,7 +319,11 @@ type recorder struct {
 }
 
 func (r recorder) Publish(ctx context.Context, p *journal.Pending, prepared sequence.Prepared) (sequence.Call, error) {
-	if err := r.w.mayAct(); err != nil {
+	err := r.w.mayAct()
+	if err == nil {
+		err = r.w.alone(p.Receipt().Node)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", sequence.ErrNotSent, err)
 	}
 	r.w.remember(p.Receipt())

@@ -37,6 +37,8 @@ type pulses struct{ dispatch, intake, discover, watch pulse }
 type pass struct {
 	job receipt.JobID
 	due time.Time // by then it must have made its next step; zero: it waits for a lane
+
+	twin bool // two servers have answered it
 }
 
 // stepped notes that a pass makes progress; its next step may wait until a moment, or as long as any may.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"provctl/journal"
 	"provctl/receipt"
+	"provctl/sequence"
 )
 
 // TestTwinGetsNothing: a node whose questions two servers answer is held with the reason, and gets no effect. A twin of long ago is no reason.
@@ -35,9 +37,36 @@ func TestTwinGetsNothing(t *testing.T) {
 	if got := net.effects("n"); len(got) != 0 {
 		t.Errorf("published: %v", got)
 	}
-	w.OnTwin("n") // nobody deals with it
-	if err := errors.Join(w.alone("n", time.Now()), stop()); err != nil {
+	w.OnTwin("n") // nobody is at it
+	if err := errors.Join(w.alone("n"), stop()); err != nil {
 		t.Errorf("it is still one of two: %v", err)
+	}
+}
+
+// TestTwinStopsThePublish: one that shows at the last moment, when the receipt is written already, stops the effect provably unsent.
+func TestTwinStopsThePublish(t *testing.T) {
+	r, net := newRig(t), newFakeNet("n")
+	var w *Worker
+	var again error
+	var once sync.Once
+	net.publish = func(p *journal.Pending) (sequence.Outcome, error) {
+		once.Do(func() {
+			w.OnTwin("n")
+			_, again = recorder{net, w}.Publish(r.ctx, p, sequence.Prepared{})
+		})
+		return sequence.Outcome{}, nil
+	}
+	w, _ = r.life(nil)
+	stop := r.begun(w, net)
+	r.until(func() bool { s, err := r.j.Snapshot(); return err == nil && s.ByResult[receipt.FailedJob] == 1 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(again, sequence.ErrNotSent) || !errors.Is(again, sequence.ErrTwin) {
+		t.Errorf("publishing beside a twin: %v", again)
+	}
+	if got, want := net.effects("n"), []receipt.Action{receipt.Gen25519}; !slices.Equal(got, want) {
+		t.Errorf("published: %v, want %v", got, want)
 	}
 }
 

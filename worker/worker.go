@@ -148,7 +148,6 @@ type Worker struct {
 	seen     map[receipt.NodeID]journal.Sighting // not yet admitted
 	busy     map[receipt.NodeID]*pass            // nodes with a pass under way
 	watches  map[receipt.ReceiptID]*watch        // unknown receipts
-	twins    map[receipt.NodeID]time.Time        // nodes under whose name two servers answered, and when
 	requests map[receipt.RequestID]sent          // whose replies may still come
 	outLooks map[receipt.NodeID]bool             // nodes kept out that are being looked at
 	hints    map[receipt.ReceiptID]func()        // effects in flight: ends the wait for a reply that will not come
@@ -175,7 +174,6 @@ func New(o Options) *Worker {
 		o: o, j: o.Journal, log: o.Log, started: o.Now(), state: control.Settling,
 		slots: make(chan struct{}, o.Lanes), fatal: make(chan error, 1),
 		queue: newQueue(), seen: map[receipt.NodeID]journal.Sighting{}, busy: map[receipt.NodeID]*pass{},
-		twins:   map[receipt.NodeID]time.Time{},
 		watches: map[receipt.ReceiptID]*watch{}, requests: map[receipt.RequestID]sent{}, outLooks: map[receipt.NodeID]bool{},
 		hints:     map[receipt.ReceiptID]func(){},
 		wakeLanes: make(chan struct{}, 1), wakeIntake: make(chan struct{}, 1), wakeWatch: make(chan struct{}, 1),

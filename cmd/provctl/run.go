@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,7 +104,7 @@ func stopOnSignal(ctx context.Context, log *slog.Logger, logTo *logFile) (contex
 				if err := logTo.Reopen(); err != nil {
 					log.Error("going on with the log as it was", "signal", s.String(), "error", err)
 				} else {
-					log.Info("the log goes on under its own name", "signal", s.String(), "logfile", logTo.path)
+					log.Info("the log goes on", "signal", s.String(), "logfile", cmp.Or(logTo.path, "none: standard error"))
 				}
 				continue
 			}

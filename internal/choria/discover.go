@@ -50,9 +50,9 @@ func (e *Engine) Discover(ctx context.Context, window time.Duration, found func(
 	}, func(node receipt.NodeID) { e.twin(node, m.id) })
 }
 
-// collect calls found once for each node that read accepts, and twice for each further answer in its name.
+// collect calls found once for each node that read accepts, and twice once for each in whose name more than one answer came.
 func (e *Engine) collect(ctx context.Context, in <-chan *nats.Msg, window time.Duration, read func(*nats.Msg) (receipt.NodeID, bool), found, twice func(receipt.NodeID)) (int, error) {
-	seen := make(map[receipt.NodeID]bool)
+	seen := make(map[receipt.NodeID]int)
 	end := time.NewTimer(discoveryLongest)
 	defer end.Stop()
 	quiet := time.NewTimer(window)
@@ -66,11 +66,12 @@ func (e *Engine) collect(ctx context.Context, in <-chan *nats.Msg, window time.D
 			quiet.Reset(window)
 			switch node, ok := read(m); {
 			case !ok:
-			case seen[node]:
-				twice(node)
-			default:
-				seen[node] = true
+			case seen[node] == 0:
+				seen[node] = 1
 				found(node)
+			case seen[node] == 1:
+				seen[node] = 2
+				twice(node)
 			}
 		case <-quiet.C:
 			return len(seen), nil

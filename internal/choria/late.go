@@ -61,6 +61,9 @@ func (e *Engine) late(id receipt.RequestID, m *nats.Msg) {
 	}
 	if w.fact != "" {
 		if _, ok := e.checked(m, id, w.node, w.fact); ok {
+			e.mux.mu.Lock()
+			delete(e.mux.watched, id) // once for each question: whoever answers a thousand times is to fill neither log nor queue
+			e.mux.mu.Unlock()
 			e.twin(w.node, id)
 		}
 		return
