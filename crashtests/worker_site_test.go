@@ -91,6 +91,7 @@ type logLine struct {
 	Msg, Node, Request, Action string
 	Nodes                      int
 	Horizon                    string
+	Time                       time.Time
 }
 
 // logMark is how long the worker's log is now.
